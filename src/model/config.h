@@ -1,0 +1,48 @@
+/* config.h — /etc/spinifex/spinifex.toml, checked against one table, and the folders of a node.
+ * Not here: secrets (keys/), cluster state (kv/).
+ * Threads:  read once at start, then constant.
+ * Memory:   config_load() gives; strings belong to the config.
+ * Errors:   "BadConfig": file, line, key and the nearest valid key. */
+#pragma once
+#include "base/arena.h"
+#include "base/err.h"
+#include <stdint.h>
+
+struct config_pool { /* [[network.external_pools]] */
+    const char *name, *source; /* source "static" */
+    const char *range_start, *range_end, *gateway;
+    uint64_t prefix_len;
+    const char **dns_servers;
+    size_t n_dns_servers;
+};
+
+struct config {
+    uint64_t version;
+    const char *node;              /* name of this node: "node1" */
+    const char *region, *az;       /* "ap-southeast-2", "ap-southeast-2a" */
+    const char *internal_suffix;   /* "compute.internal" part of private DNS names */
+    /* network */
+    const char *external_mode;     /* "pool" */
+    uint64_t guest_mtu;            /* 9001 */
+    const char *uplink;            /* LAN interface of the pool; "" = host only */
+    struct config_pool *pools;
+    size_t n_pools;
+    /* this node */
+    const char *host;              /* address or name under which it is reached */
+    const char *data_dir;          /* /var/lib/spinifex */
+    const char *run_dir;           /* /run/spinifex */
+    uint64_t awsgw_port;           /* 9999 */
+    const char *const *services;
+    size_t n_services;
+    uint64_t vcpu_overcommit_burstable; /* t-types: vCPUs given out per CPU, default 4 */
+    uint64_t uid_base; /* 0 = do not change users (tests); see docs/architecture.md */
+};
+
+/* path NULL: $SPX_CONFIG, else /etc/spinifex/spinifex.toml. */
+MUST_CHECK int config_load(const char *path, struct config **ret, struct err *err);
+void config_free(struct config *c);
+DEFINE_CLEANUP(struct config *, config_free);
+
+/* run_dir + "/" + name, e.g. "state.sock"; data_dir + "/" + name. In the arena. */
+const char *config_run_path(struct arena *a, const struct config *c, const char *name);
+const char *config_data_path(struct arena *a, const struct config *c, const char *name);
