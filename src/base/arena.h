@@ -3,8 +3,8 @@
  * Threads:  an arena belongs to one thread at a time.
  * Memory:   arena_new() gives; everything allocated lives until arena_free() or arena_reset().
  *           Blocks are zeroed and aligned for any type.
- * Errors:   arena_alloc() returns NULL past the limit: whoever lets a user decide the size checks it.
- *           The x-forms abort instead and are for sizes the program chooses. */
+ * Errors:   arena_alloc() returns NULL past the limit: whoever lets a user decide the size
+ * checks it. The x-forms abort instead and are for sizes the program chooses. */
 #pragma once
 #include "base/macro.h"
 #include "base/str.h"
@@ -21,8 +21,9 @@ DEFINE_CLEANUP(struct arena *, arena_free);
 /* Runs deferred calls, forgets all allocations, keeps the first chunk. */
 void arena_reset(struct arena *a);
 
-void *arena_alloc(struct arena *a, size_t size);              /* NULL past the limit */
-void *arena_array(struct arena *a, size_t n, size_t el_size); /* NULL past the limit or on overflow */
+void *arena_alloc(struct arena *a, size_t size); /* NULL past the limit */
+void *arena_array(struct arena *a, size_t n,
+                  size_t el_size); /* NULL past the limit or on overflow */
 void *arena_xalloc(struct arena *a, size_t size) __attribute__((returns_nonnull));
 
 #define arena_new_of(a, type) ((type *)arena_xalloc((a), sizeof(type)))
@@ -34,7 +35,8 @@ const char *arena_cstr(struct arena *a, struct str s) __attribute__((returns_non
 /* Formats into the arena; STR_NONE past the limit. */
 struct str arena_fmt(struct arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-/* Calls fn(p) when the arena is reset or freed. Returns 0 or -ENOMEM (fn was not registered). */
+/* Calls fn(p) when the arena is reset or freed. Returns 0 or -ENOMEM (fn was not registered).
+ */
 MUST_CHECK int arena_defer(struct arena *a, void (*fn)(void *), void *p);
 
 size_t arena_used(const struct arena *a);

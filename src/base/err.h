@@ -15,15 +15,16 @@ struct err {
     char msg[ERR_MSG_MAX]; /* one sentence, no newline */
 };
 
-#define ERR_INIT                                                                                 \
-    {                                                                                            \
-        .code = 0                                                                                \
+#define ERR_INIT  \
+    {             \
+        .code = 0 \
     }
 
 /* Sets *err (which may be NULL) and returns 'code'. 'code' is negative. "%m" prints errno. */
 int fail(struct err *err, int code, const char *name, const char *fmt, ...) PRINTF_LIKE(4, 5);
 
-/* Adds a static hint to an error that is set; does nothing when err is NULL. Returns err->code. */
+/* Adds a static hint to an error that is set; does nothing when err is NULL. Returns err->code.
+ */
 int err_hint(struct err *err, const char *hint);
 
 /* Puts "context: " in front of the message. Returns err->code, or 'code' when err is NULL. */

@@ -87,7 +87,8 @@ int file_sync_parent(const char *path, struct err *err)
     return 0;
 }
 
-static int write_and_rename(int fd, const char *tmp, const char *path, struct str data, struct err *err)
+static int write_and_rename(int fd, const char *tmp, const char *path, struct str data,
+                            struct err *err)
 {
     int r = file_write_all(fd, data.p, data.n);
     if (r < 0) {

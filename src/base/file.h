@@ -9,9 +9,11 @@
 #include <sys/types.h>
 
 /* Reads at most max_size bytes (-EFBIG when there are more); the bytes end in an extra NUL. */
-MUST_CHECK int file_read(const char *path, size_t max_size, char **ret, size_t *ret_n, struct err *err);
+MUST_CHECK int file_read(const char *path, size_t max_size, char **ret, size_t *ret_n,
+                         struct err *err);
 /* Replaces 'path' in one step: temporary file, fsync, rename, fsync of the folder. */
-MUST_CHECK int file_write_atomic(const char *path, struct str data, mode_t mode, struct err *err);
+MUST_CHECK int file_write_atomic(const char *path, struct str data, mode_t mode,
+                                 struct err *err);
 /* Makes the folder and its parents ('mode' for those it makes); fine when it is there. */
 MUST_CHECK int file_mkdirs(const char *path, mode_t mode, struct err *err);
 /* Writes all bytes. */

@@ -61,8 +61,8 @@ static void add_value(struct buf *b, struct str v)
     buf_add_char(b, '"');
 }
 
-void log_write(enum log_level level, const char *module, const char *event, const struct log_kv *kv,
-               size_t n_kv)
+void log_write(enum log_level level, const char *module, const char *event,
+               const struct log_kv *kv, size_t n_kv)
 {
     AUTO_BUF b;
     buf_init(&b, LINE_MAX_SIZE);
@@ -91,7 +91,8 @@ void log_write(enum log_level level, const char *module, const char *event, cons
     (void)n; /* nowhere to report it */
 }
 
-/* The counters may be raced by threads: a line more or less is no harm, and all accesses are atomic. */
+/* The counters may be raced by threads: a line more or less is no harm, and all accesses are
+ * atomic. */
 bool log_rl_take(struct log_rl *rl, uint32_t *ret_dropped)
 {
     uint64_t now = time_mono_ns();
@@ -99,7 +100,8 @@ bool log_rl_take(struct log_rl *rl, uint32_t *ret_dropped)
     if (start == 0 || now - start > NS_PER_S) {
         __atomic_store_n(&rl->window_ns, now, __ATOMIC_RELAXED);
         uint32_t n = __atomic_exchange_n(&rl->n, 1, __ATOMIC_RELAXED);
-        *ret_dropped = n > RL_BURST ? __atomic_exchange_n(&rl->n_dropped, 0, __ATOMIC_RELAXED) : 0;
+        *ret_dropped =
+            n > RL_BURST ? __atomic_exchange_n(&rl->n_dropped, 0, __ATOMIC_RELAXED) : 0;
         return true;
     }
     if (__atomic_fetch_add(&rl->n, 1, __ATOMIC_RELAXED) < RL_BURST) {

@@ -2,8 +2,8 @@
  * Not here: sizes with units (codec/toml).
  * Threads:  no state.
  * Memory:   none.
- * Errors:   0, -EINVAL (not only digits) or -ERANGE; *ret is untouched on failure. White space and '+' are
- *           refused; leading zeros are not ("007" is 7). */
+ * Errors:   0, -EINVAL (not only digits) or -ERANGE; *ret is untouched on failure. White space
+ * and '+' are refused; leading zeros are not ("007" is 7). */
 #pragma once
 #include "base/macro.h"
 #include "base/str.h"

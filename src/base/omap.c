@@ -1,5 +1,5 @@
-/* A skip list: simple, ordered, O(log n) expected; levels come from a per-map xorshift, which a client
- * cannot steer by choosing keys. */
+/* A skip list: simple, ordered, O(log n) expected; levels come from a per-map xorshift, which a
+ * client cannot steer by choosing keys. */
 #include "base/omap.h"
 
 #include "base/rand.h"
@@ -69,7 +69,8 @@ struct omap_node *omap_next(const struct omap_node *n)
     return n->next[0];
 }
 
-/* Fills 'links' with the link on every level that points at the first node >= key; returns that node. */
+/* Fills 'links' with the link on every level that points at the first node >= key; returns that
+ * node. */
 static struct omap_node *find(const struct omap *m, struct str key, struct omap_node ***links)
 {
     struct omap_node *const *from = m->head;

@@ -1,8 +1,8 @@
-/* omap.h — an ordered map from byte strings to pointers: point look-ups, ordered walks, prefix ranges.
- * Not here: the values' life: the map owns the keys and borrows the values.
- * Threads:  belongs to one thread at a time, or readers under the owner's lock.
- * Memory:   omap_new() / omap_free(); removing a key does not touch the value.
- * Errors:   aborts when memory is out: the owner bounds the number of keys. */
+/* omap.h — an ordered map from byte strings to pointers: point look-ups, ordered walks, prefix
+ * ranges. Not here: the values' life: the map owns the keys and borrows the values. Threads:
+ * belongs to one thread at a time, or readers under the owner's lock. Memory:   omap_new() /
+ * omap_free(); removing a key does not touch the value. Errors:   aborts when memory is out:
+ * the owner bounds the number of keys. */
 #pragma once
 #include "base/macro.h"
 #include "base/str.h"
@@ -21,13 +21,15 @@ void *omap_put(struct omap *m, struct str key, void *value);
 /* Removes the key; returns its value, or NULL. */
 void *omap_remove(struct omap *m, struct str key);
 
-/* Ordered walk: the first node whose key is >= 'key'; NULL at the end. Nodes stay valid until removed. */
+/* Ordered walk: the first node whose key is >= 'key'; NULL at the end. Nodes stay valid until
+ * removed. */
 struct omap_node *omap_seek(const struct omap *m, struct str key);
 struct omap_node *omap_next(const struct omap_node *n);
 struct str omap_key(const struct omap_node *n);
 void *omap_value(const struct omap_node *n);
 
-/* omap_foreach_prefix(n, m, prefix) { ... } walks all keys that begin with 'prefix'; do not remove in it. */
-#define omap_foreach_prefix(n, m, prefix)                                                        \
-    for (struct omap_node *n = omap_seek((m), (prefix));                                         \
+/* omap_foreach_prefix(n, m, prefix) { ... } walks all keys that begin with 'prefix'; do not
+ * remove in it. */
+#define omap_foreach_prefix(n, m, prefix)                \
+    for (struct omap_node *n = omap_seek((m), (prefix)); \
          n && str_has_prefix(omap_key(n), (prefix)); n = omap_next(n))

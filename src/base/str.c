@@ -158,9 +158,11 @@ size_t str_utf8_len(struct str s)
     size_t n = 0;
     for (size_t i = 0; i < s.n; n++) {
         unsigned char c = (unsigned char)s.p[i];
-        size_t len = c < 0x80 ? 1 : (c >= 0xc2 && c < 0xe0) ? 2 : (c >= 0xe0 && c < 0xf0) ? 3
-                     : (c >= 0xf0 && c < 0xf5)             ? 4
-                                                           : 0;
+        size_t len = c < 0x80                  ? 1
+                     : (c >= 0xc2 && c < 0xe0) ? 2
+                     : (c >= 0xe0 && c < 0xf0) ? 3
+                     : (c >= 0xf0 && c < 0xf5) ? 4
+                                               : 0;
         if (len == 0 || i + len > s.n) {
             return SIZE_MAX;
         }

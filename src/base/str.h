@@ -1,9 +1,9 @@
 /* str.h — slices of bytes that somebody else owns.
  * Not here: growing buffers (buf.h), allocation (arena.h), numbers (num.h).
  * Threads:  plain values.
- * Memory:   a struct str borrows; p == NULL means "absent", n == 0 with p != NULL means "empty".
- *           Slices need not end in NUL; arena_str_dup() and STR() give slices that do.
- * Errors:   none. */
+ * Memory:   a struct str borrows; p == NULL means "absent", n == 0 with p != NULL means
+ * "empty". Slices need not end in NUL; arena_str_dup() and STR() give slices that do. Errors:
+ * none. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,10 +15,8 @@ struct str {
 };
 
 /* A slice of a string literal. */
-#define STR(lit)                                                                                 \
-    ((struct str){"" lit, sizeof(lit) - 1})
-#define STR_NONE                                                                                 \
-    ((struct str){NULL, 0})
+#define STR(lit)   ((struct str){"" lit, sizeof(lit) - 1})
+#define STR_NONE   ((struct str){NULL, 0})
 
 /* printf helper: "%.*s" with STR_ARG(s). */
 #define STR_ARG(s) (int)(s).n, (s).p ? (s).p : ""
@@ -62,7 +60,8 @@ bool str_next(struct str *rest, char sep, struct str *ret_field);
 struct str str_skip(struct str s, size_t n); /* drops n bytes (at most all) from the front */
 struct str str_trim(struct str s);           /* drops spaces, tabs, CR and LF at both ends */
 
-/* True when s matches the pattern: '*' any run, '?' one byte, '\\' quotes the next (AWS filters). */
+/* True when s matches the pattern: '*' any run, '?' one byte, '\\' quotes the next (AWS
+ * filters). */
 bool str_glob(struct str pattern, struct str s);
 
 /* Number of Unicode code points; SIZE_MAX when s is not UTF-8. */

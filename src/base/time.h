@@ -2,7 +2,8 @@
  * Not here: timers (loop/).
  * Threads:  no state.
  * Memory:   formats into buffers of the caller.
- * Errors:   parsers answer -EINVAL. Time is uint64_t nanoseconds: monotonic inside, wall clock (since 1970) at the edges. */
+ * Errors:   parsers answer -EINVAL. Time is uint64_t nanoseconds: monotonic inside, wall clock
+ * (since 1970) at the edges. */
 #pragma once
 #include "base/macro.h"
 #include "base/str.h"
