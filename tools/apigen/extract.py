@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Writes src/aws/api/<service>.api from an installed botocore: facts only (names, types, constraints), no prose.
+
+    python3 tools/apigen/extract.py [--min 1.43] OUT_DIR service...
+
+Form of the file, one fact a line, shapes and operations sorted by name, members in the model's order:
+    service NAME / version / protocol / xmlns / id / signing
+    op NAME [in=SHAPE] [out=SHAPE] [wrap=ELEMENT] [token=IN,OUT] [limit=MEMBER] [unsigned] [errors=SHAPE,...]
+    error SHAPE code=CODE status=N
+    struct NAME            members follow, indented: NAME SHAPE [loc=X] [q=X] [req] [idem] [flat] [ts=FORMAT]
+    list NAME ELEMENT [loc=X] [flat] [min=N] [max=N]
+    map NAME KEY VALUE [kloc=X] [vloc=X] [flat] [min=N] [max=N]
+    enum NAME VALUE...     (a space is %20, a percent sign %25)
+    string|integer|long|float|double|boolean|timestamp|blob NAME [min=N] [max=N] [sensitive] [ts=FORMAT] [pattern=REST OF LINE]
+"""
+import gzip
+import json
+import os
+import sys
+
+
+def newest(folder):
+    return sorted(d for d in os.listdir(folder) if os.path.isdir(os.path.join(folder, d)))[-1]
+
+
+def load(base, service, name):
+    path = os.path.join(base, service, newest(os.path.join(base, service)), name)
+    if os.path.exists(path + '.gz'):
+        with gzip.open(path + '.gz') as f:
+            return json.load(f)
+    if os.path.exists(path):
+        with open(path, encoding='utf-8') as f:
+            return json.load(f)
+    return {}
+
+
+def reachable(model):
+    todo, seen = [], set()
+    for op in model['operations'].values():
+        for k in ('input', 'output'):
+            if k in op:
+                todo.append(op[k]['shape'])
+    while todo:
+        name = todo.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        s = model['shapes'][name]
+        todo += [m['shape'] for m in s.get('members', {}).values()]
+        todo += [s[k]['shape'] for k in ('member', 'key', 'value') if k in s]
+    return seen
+
+
+def number(v):
+    return str(int(v)) if float(v).is_integer() else repr(v)
+
+
+def limits(s):
+    return [f'{k}={number(s[k])}' for k in ('min', 'max') if k in s]
+
+
+def ref_words(m):
+    w = []
+    if 'locationName' in m:
+        w.append('loc=' + m['locationName'])
+    if 'queryName' in m:
+        w.append('q=' + m['queryName'])
+    if m.get('flattened'):
+        w.append('flat')
+    if 'timestampFormat' in m:
+        w.append('ts=' + m['timestampFormat'])
+    return w
+
+
+def shape_lines(name, s):
+    kind = s['type']
+    flat = ['flat'] if s.get('flattened') else []
+    if kind == 'structure':
+        yield f'struct {name}'
+        required = set(s.get('required', ()))
+        for mname, m in s['members'].items():
+            words = [mname, m['shape']] + ref_words(m)
+            words += ['req'] if mname in required else []
+            words += ['idem'] if m.get('idempotencyToken') else []
+            yield '  ' + ' '.join(words)
+    elif kind == 'list':
+        loc = ['loc=' + s['member']['locationName']] if 'locationName' in s['member'] else []
+        yield ' '.join(['list', name, s['member']['shape']] + loc + flat + limits(s))
+    elif kind == 'map':
+        words = ['map', name, s['key']['shape'], s['value']['shape']]
+        words += ['kloc=' + s['key']['locationName']] if 'locationName' in s['key'] else []
+        words += ['vloc=' + s['value']['locationName']] if 'locationName' in s['value'] else []
+        yield ' '.join(words + flat + limits(s))
+    elif 'enum' in s:
+        assert '' not in s['enum'], name
+        yield ' '.join(['enum', name] + [v.replace('%', '%25').replace(' ', '%20') for v in s['enum']])
+    else:
+        words = [kind, name] + limits(s)
+        words += ['sensitive'] if s.get('sensitive') else []
+        words += ['ts=' + s['timestampFormat']] if 'timestampFormat' in s else []
+        words += ['pattern=' + s['pattern']] if 'pattern' in s else []
+        yield ' '.join(words)
+
+
+def op_line(name, op, pages):
+    words = ['op', name]
+    words += ['in=' + op['input']['shape']] if 'input' in op else []
+    if 'output' in op:
+        words.append('out=' + op['output']['shape'])
+        words += ['wrap=' + op['output']['resultWrapper']] if 'resultWrapper' in op['output'] else []
+    page = pages.get(name)
+    if page:
+        tin, tout = page.get('input_token'), page.get('output_token')
+        if isinstance(tin, str) and isinstance(tout, str):
+            words.append(f'token={tin},{tout}')
+        words += ['limit=' + page['limit_key']] if 'limit_key' in page else []
+    words += ['unsigned'] if op.get('authtype') == 'none' else []
+    errors = sorted(e['shape'] for e in op.get('errors', ()))
+    words += ['errors=' + ','.join(errors)] if errors else []
+    return ' '.join(words)
+
+
+def extract(base, service):
+    model = load(base, service, 'service-2.json')
+    pages = load(base, service, 'paginators-1.json').get('pagination', {})
+    meta = model['metadata']
+    # restXml and json services name their target and version differently; what is there is written down.
+    out = [f'service {service}', f'version {meta["apiVersion"]}', f'protocol {meta["protocol"]}']
+    out += [f'xmlns {meta["xmlNamespace"]}'] if 'xmlNamespace' in meta else []
+    out += [f'id {meta["serviceId"]}', f'signing {meta.get("signingName", meta["endpointPrefix"])}', '']
+    out += [op_line(n, model['operations'][n], pages) for n in sorted(model['operations'])]
+    out.append('')
+    for n in sorted(model['shapes']):
+        s = model['shapes'][n]
+        if s.get('exception'):
+            e = s.get('error', {})
+            out.append(f'error {n} code={e.get("code", n)} status={e.get("httpStatusCode", 400)}')
+    out.append('')
+    for n in sorted(reachable(model)):
+        out += shape_lines(n, model['shapes'][n])
+    return '\n'.join(out).replace('\n\n\n', '\n\n') + '\n'
+
+
+def main(argv):
+    import botocore
+    least = '1.43'
+    if argv and argv[0] == '--min':
+        least, argv = argv[1], argv[2:]
+    have = tuple(int(x) for x in botocore.__version__.split('.')[:2])
+    if have < tuple(int(x) for x in least.split('.')):
+        sys.exit(f'botocore {botocore.__version__} is too old: {least} or newer is needed')
+    if len(argv) < 2:
+        sys.exit(__doc__)
+    base = os.path.join(os.path.dirname(botocore.__file__), 'data')
+    for service in argv[1:]:
+        text = extract(base, service)
+        with open(os.path.join(argv[0], service + '.api'), 'w', encoding='utf-8') as f:
+            f.write(text)
+        print(f'{service}: {text.count(chr(10))} lines, {len(text)} bytes')
+
+
+if __name__ == '__main__':
+    main(sys.argv[1:])
