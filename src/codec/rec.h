@@ -1,9 +1,10 @@
 /* rec.h — records of the store: a C struct, a table of its fields, and JSON between them.
  * Not here: the records themselves (model/, aws/identity).
  * Threads:  no state.
- * Memory:   loaded strings and lists live in the arena given. Saving keeps members of the old JSON ('raw') that the table does not name, so
- *           that an older binary does not lose what a newer one wrote.
- * Errors:   -EINVAL "BadRecord" names the member. Missing members are zero; a struct begins with struct rec_head. */
+ * Memory:   loaded strings and lists live in the arena given. Saving keeps members of the old
+ * JSON ('raw') that the table does not name, so that an older binary does not lose what a newer
+ * one wrote. Errors:   -EINVAL "BadRecord" names the member. Missing members are zero; a struct
+ * begins with struct rec_head. */
 #pragma once
 #include "base/arena.h"
 #include "base/buf.h"
@@ -38,25 +39,31 @@ struct rec_field {
 };
 struct rec_desc {
     const char *name; /* "instance": for messages */
-    uint32_t version; /* written as "v"; a record with a larger v is still read (unknown members are kept) */
+    uint32_t version; /* written as "v"; a record with a larger v is still read (unknown members
+                         are kept) */
     size_t size;
     const struct rec_field *fields;
     size_t n_fields;
 };
 
-#define REC_FIELD(strct, rtype, member)                                                          \
-    {                                                                                            \
-        .name = #member, .type = (rtype), .off = offsetof(strct, member)                         \
+#define REC_FIELD(strct, rtype, member)                                  \
+    {                                                                    \
+        .name = #member, .type = (rtype), .off = offsetof(strct, member) \
     }
-#define REC_FIELD_SUB(strct, rtype, member, sub_desc)                                            \
-    {                                                                                            \
-        .name = #member, .type = (rtype), .off = offsetof(strct, member), .sub = (sub_desc)      \
+#define REC_FIELD_SUB(strct, rtype, member, sub_desc)                                       \
+    {                                                                                       \
+        .name = #member, .type = (rtype), .off = offsetof(strct, member), .sub = (sub_desc) \
     }
-#define REC_DESC(var, strct, nm, ver, flds)                                                      \
-    const struct rec_desc var = {                                                                \
-        .name = (nm), .version = (ver), .size = sizeof(strct), .fields = (flds), .n_fields = ARRAY_LEN(flds)}
+#define REC_DESC(var, strct, nm, ver, flds)             \
+    const struct rec_desc var = {.name = (nm),          \
+                                 .version = (ver),      \
+                                 .size = sizeof(strct), \
+                                 .fields = (flds),      \
+                                 .n_fields = ARRAY_LEN(flds)}
 
 /* Fills *out (desc->size bytes, zeroed first). 'json' is copied into the arena. */
-MUST_CHECK int rec_load(const struct rec_desc *d, struct arena *a, struct str json, void *out, struct err *err);
+MUST_CHECK int rec_load(const struct rec_desc *d, struct arena *a, struct str json, void *out,
+                        struct err *err);
 /* Appends compact JSON, members in table order, then the unknown ones. */
-MUST_CHECK int rec_save(const struct rec_desc *d, const void *in, struct buf *out, struct err *err);
+MUST_CHECK int rec_save(const struct rec_desc *d, const void *in, struct buf *out,
+                        struct err *err);
