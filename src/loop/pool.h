@@ -9,6 +9,6 @@
 struct pool;
 
 struct pool *pool_new(const char *name, unsigned n_threads, unsigned max_queue);
-/* Waits for the running jobs; queued ones are run first. */
+/* Waits for the running jobs; queued ones are run first. Free the pool before the loops that its jobs end on. NULL is fine. */
 void pool_free(struct pool *p);
 MUST_CHECK int pool_submit(struct pool *p, loop_fn work, struct loop *done_loop, loop_fn done, void *ctx);
