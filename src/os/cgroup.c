@@ -1,0 +1,122 @@
+#include "os/cgroup.h"
+#include "base/file.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#define MOUNTS_MAX (1u << 20)
+
+/* Picks the trees that systemd moves processes in: cgroup2, and v1's name=systemd. */
+void cgroup_trees(struct str mounts, char ret[CGROUP_N_TREES][CGROUP_PATH_MAX])
+{
+    ret[0][0] = ret[1][0] = '\0';
+    struct str line;
+    while (str_next(&mounts, '\n', &line)) {
+        struct str dev, path, type, opts;
+        if (!str_next(&line, ' ', &dev) || !str_next(&line, ' ', &path) ||
+            !str_next(&line, ' ', &type) || !str_next(&line, ' ', &opts)) {
+            continue;
+        }
+        int tree = -1;
+        if (str_eqc(type, "cgroup2")) {
+            tree = 0;
+        } else if (str_eqc(type, "cgroup") && str_find_str(opts, STR("name=systemd")) >= 0) {
+            tree = 1;
+        }
+        /* A path with an escape (a space in it) is nobody's control group. */
+        if (tree < 0 || ret[tree][0] || path.n >= CGROUP_PATH_MAX / 2 ||
+            str_find(path, '\\', 0) >= 0) {
+            continue;
+        }
+        memcpy(ret[tree], path.p, path.n);
+        ret[tree][path.n] = '\0';
+    }
+}
+
+static bool is_name(const char *s)
+{
+    if (!*s || *s == '.' || strlen(s) > 100) {
+        return false;
+    }
+    return strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.") ==
+           strlen(s);
+}
+
+static int read_trees(char trees[CGROUP_N_TREES][CGROUP_PATH_MAX], struct err *err)
+{
+    AUTO_FREE char *text = NULL;
+    size_t n = 0;
+    int r = file_read("/proc/self/mounts", MOUNTS_MAX, &text, &n, err);
+    if (r < 0) {
+        return r;
+    }
+    cgroup_trees(str_n(text, n), trees);
+    return 0;
+}
+
+static int make_in(const char *tree, const char *slice, const char *name, int *ret_fd)
+{
+    char path[CGROUP_PATH_MAX];
+    if (snprintf(path, sizeof(path), "%s/%s", tree, slice) >= (int)sizeof(path)) {
+        return -ENAMETOOLONG;
+    }
+    if (mkdir(path, 0755) < 0 && errno != EEXIST) {
+        return -errno;
+    }
+    if (snprintf(path, sizeof(path), "%s/%s/%s", tree, slice, name) >= (int)sizeof(path)) {
+        return -ENAMETOOLONG;
+    }
+    if (mkdir(path, 0755) < 0 && errno != EEXIST) {
+        return -errno;
+    }
+    if (snprintf(path, sizeof(path), "%s/%s/%s/cgroup.procs", tree, slice, name) >=
+        (int)sizeof(path)) {
+        return -ENAMETOOLONG;
+    }
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return -errno;
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+int cgroup_make(const char *slice, const char *name, int *ret_procs_fd, struct err *err)
+{
+    if (!is_name(slice) || !is_name(name)) {
+        return fail(err, -EINVAL, "BadName", "\"%s/%s\" is no name of a control group", slice,
+                    name);
+    }
+    char trees[CGROUP_N_TREES][CGROUP_PATH_MAX];
+    int r = read_trees(trees, err);
+    if (r < 0) {
+        return r;
+    }
+    r = -ENOENT;
+    for (unsigned i = 0; i < CGROUP_N_TREES && r < 0; i++) {
+        if (trees[i][0]) {
+            r = make_in(trees[i], slice, name, ret_procs_fd);
+        }
+    }
+    if (r < 0) {
+        errno = -r;
+        return fail(err, -ENOENT, "NoCgroup", "no control group for guests could be made: %m");
+    }
+    return 0;
+}
+
+void cgroup_remove(const char *slice, const char *name)
+{
+    char trees[CGROUP_N_TREES][CGROUP_PATH_MAX];
+    if (!is_name(slice) || !is_name(name) || read_trees(trees, NULL) < 0) {
+        return;
+    }
+    for (unsigned i = 0; i < CGROUP_N_TREES; i++) {
+        char dir[CGROUP_PATH_MAX];
+        if (trees[i][0] &&
+            snprintf(dir, sizeof(dir), "%s/%s/%s", trees[i], slice, name) < (int)sizeof(dir)) {
+            (void)rmdir(dir); /* not empty or not there: nothing to do */
+        }
+    }
+}
