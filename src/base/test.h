@@ -12,14 +12,14 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#undef fail /* cmocka's macro; ours is a function (base/err.h). Use fail_msg(). */
+#undef fail     /* cmocka's macro; ours is a function (base/err.h). Use fail_msg(). */
 #undef fail_msg /* it is made of that macro */
-#define fail_msg(...)               \
-    do {                            \
-        print_error("ERROR: ");     \
-        print_error(__VA_ARGS__);   \
-        print_error("\n");          \
-        _fail(__FILE__, __LINE__);  \
+#define fail_msg(...)              \
+    do {                           \
+        print_error("ERROR: ");    \
+        print_error(__VA_ARGS__);  \
+        print_error("\n");         \
+        _fail(__FILE__, __LINE__); \
     } while (0)
 
 /* Compares a struct str with a C string; both are shown when they differ. */

@@ -46,7 +46,7 @@ static int decode(struct str in, bool is_lax, struct buf *out)
     for (size_t i = 0; i < in.n; i++) {
         n_digits += value_of(in.p[i]) >= 0;
     }
-    char *p = buf_reserve(out, n_digits / 4 * 3 + n_digits % 4);
+    char *p = buf_reserve(out, n_digits / 4 * 3 + n_digits % 4 * 3 / 4);
     if (!p) {
         return -E2BIG;
     }

@@ -2,8 +2,8 @@
  * Not here: the URL alphabet (nobody asks for it yet).
  * Threads:  no state.
  * Memory:   appends to a buffer of the caller, whose limit bounds the work.
- * Errors:   -EINVAL on bytes outside the alphabet, wrong padding or stray bits; -E2BIG when the buffer is full; nothing is
- *           appended on failure. */
+ * Errors:   -EINVAL on bytes outside the alphabet, wrong padding or stray bits; -E2BIG when the
+ * buffer is full; nothing is appended on failure. */
 #pragma once
 #include "base/buf.h"
 #include "base/macro.h"

@@ -1,9 +1,9 @@
 /* json.h — JSON in: a checked tree; JSON out: a writer into a buf.
  * Not here: records (rec.h). jansson is seen in json.c only.
- * Strict: no duplicate members, exact integers (int64_t; larger ones are refused), depth <= 32, one document.
+ * Strict:   no duplicate members, whole numbers exact (int64_t), at most JSON_MAX_DEPTH deep.
  * Threads:  a tree belongs to one thread at a time.
  * Memory:   json_parse() gives; nodes and strings are borrowed until json_free().
- * Errors:   -EINVAL "BadJson" with line and column. Getters answer NULL, STR_NONE or the
+ * Errors:   -EINVAL "BadJson" with line and column; getters answer NULL, STR_NONE or the
  * default when the type differs. */
 #pragma once
 #include "base/arena.h"
@@ -40,8 +40,10 @@ struct str json_get_str(const struct json *obj, const char *member);
 uint64_t json_get_u64(const struct json *obj, const char *member, uint64_t dflt);
 int64_t json_get_i64(const struct json *obj, const char *member, int64_t dflt);
 bool json_get_bool(const struct json *obj, const char *member, bool dflt);
-/* Members in the order of the text: 'void *pos = NULL; while (json_next(obj, &pos, &name, &value))'. */
-bool json_next(const struct json *obj, void **pos, struct str *ret_name, struct json **ret_value);
+/* Members in the order of the text: 'void *pos = NULL; while (json_next(obj, &pos, &name,
+ * &value))'. */
+bool json_next(const struct json *obj, void **pos, struct str *ret_name,
+               struct json **ret_value);
 /* The same by index; walks from the start each time: for small objects. */
 bool json_member(const struct json *obj, size_t idx, struct str *ret_name,
                  struct json **ret_value);
@@ -61,7 +63,8 @@ void jw_arr(struct jw *w, const char *name);
 void jw_arr_end(struct jw *w);
 void jw_str(struct jw *w, const char *name, struct str v); /* absent: null */
 void jw_cstr(struct jw *w, const char *name, const char *v);
-void jw_u64(struct jw *w, const char *name, uint64_t v); /* json_parse() reads up to INT64_MAX */
+void jw_u64(struct jw *w, const char *name,
+            uint64_t v); /* json_parse() reads up to INT64_MAX */
 void jw_i64(struct jw *w, const char *name, int64_t v);
 void jw_bool(struct jw *w, const char *name, bool v);
 void jw_null(struct jw *w, const char *name);

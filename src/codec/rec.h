@@ -1,10 +1,10 @@
 /* rec.h — records of the store: a C struct, a table of its fields, and JSON between them.
- * Not here: the records themselves (model/, aws/identity).
+ * Not here: the records themselves (model/).
  * Threads:  no state.
  * Memory:   loaded strings and lists live in the arena given. Saving keeps members of the old
- * JSON ('raw') that the table does not name, so that an older binary does not lose what a newer
- * one wrote. Errors:   -EINVAL "BadRecord" names the member. Missing members are zero; a struct
- * begins with struct rec_head. */
+ *           JSON ('raw') that the table does not name: an older binary loses nothing of a
+ * newer. Errors:   -EINVAL "BadRecord" names the member; -ENOMEM "RecordTooLarge". Missing
+ * members are zero; a struct begins with struct rec_head. */
 #pragma once
 #include "base/arena.h"
 #include "base/buf.h"

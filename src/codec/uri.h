@@ -17,6 +17,7 @@ enum uri_flags {
 void uri_encode(struct str s, enum uri_flags flags, struct buf *out);
 /* The result may hold any byte, NUL too. */
 MUST_CHECK int uri_decode(struct arena *a, struct str s, enum uri_flags flags, struct str *ret);
-/* Takes the next "name=value" of a query or form body off the front of *rest; both are still encoded. A field without '='
- * has value STR_NONE. Empty fields ("a&&b") are skipped. false at the end. */
+/* Takes the next "name=value" of a query or form body off the front of *rest; both are still
+ * encoded. A field without '=' has value STR_NONE. Empty fields ("a&&b") are skipped. false at
+ * the end. */
 bool uri_next_field(struct str *rest, struct str *ret_name, struct str *ret_value);
