@@ -1,0 +1,26 @@
+/* chunkq.h — bytes that wait to be sent: a queue of blocks, filled at the end, sent from the
+ * front. Not here: the sockets they go to. Threads:  belongs to one thread at a time, or to the
+ * holder of its owner's lock. Memory:   chunkq_add() copies; chunkq_move() hands blocks over;
+ * chunkq_done() frees. The owner bounds n_bytes. Errors:   aborts when memory is out: a queue
+ * is as long as its owner lets it get. */
+#pragma once
+#include "base/macro.h"
+#include "base/str.h"
+#include <sys/uio.h>
+
+struct chunkq_block;
+
+/* All zero is an empty queue. */
+struct chunkq {
+    struct chunkq_block *first, *last;
+    size_t n_bytes;
+};
+
+void chunkq_add(struct chunkq *q, struct str bytes);
+void chunkq_addc(struct chunkq *q, const char *c);
+/* Appends all of 'from', which is empty afterwards. */
+void chunkq_move(struct chunkq *q, struct chunkq *from);
+/* The front as at most max_iov pieces; returns how many. */
+size_t chunkq_iov(const struct chunkq *q, struct iovec *iov, size_t max_iov);
+void chunkq_drop(struct chunkq *q, size_t n); /* n <= n_bytes */
+void chunkq_done(struct chunkq *q);
