@@ -42,6 +42,9 @@ static const struct rec_field instance_fields[] = {
     REC_FIELD(struct instance, REC_STR, reason_message),
     REC_FIELD(struct instance, REC_U64, terminated_ns),
     REC_FIELD(struct instance, REC_BOOL, is_released),
+    REC_FIELD(struct instance, REC_BOOL, is_holding_capacity),
+    REC_FIELD(struct instance, REC_BOOL, is_burstable),
+    REC_FIELD(struct instance, REC_BOOL, has_auto_public_ip),
 };
 REC_DESC(instance_desc, struct instance, "instance", 1, instance_fields);
 

@@ -53,6 +53,9 @@ struct instance { /* spec/instance/<account>/<id> */
     struct str reason_code, reason_message; /* StateReason of the last user action */
     uint64_t terminated_ns; /* 0 = not; visible for an hour after it */
     bool is_released;       /* awsgw has given back addresses, capacity, volumes */
+    bool is_holding_capacity; /* counted in claim/capacity; given back while stopped */
+    bool is_burstable;        /* of the type: how it was counted */
+    bool has_auto_public_ip;  /* a start gives the interface a public address, a stop takes it back (as AWS does) */
 };
 extern const struct rec_desc instance_desc;
 
