@@ -3,7 +3,7 @@
  *           lists of these. Floats, dates, inline tables and multi-line strings are refused.
  * Threads:  no state.
  * Memory:   everything lives in the arena given.
- * Errors:   -EINVAL "BadConfig", "file:line: what is wrong"; an unknown key names the nearest.
+ * Errors:   -EINVAL "BadConfig", "file:line: what is wrong"; unknown keys name the nearest.
  */
 #pragma once
 #include "base/arena.h"

@@ -104,9 +104,9 @@ static int check_range(struct binder *b, unsigned line, struct str path,
                        const struct toml_key *k, uint64_t v, const char *what)
 {
     if (v < k->min || (k->max && v > k->max)) {
-        return k->max ? bad(b, line, path, "%s must be from %" PRIu64 " to %" PRIu64, what,
+        return k->max ? bad(b, line, path, "%smust be from %" PRIu64 " to %" PRIu64, what,
                             k->min, k->max)
-                      : bad(b, line, path, "%s must be at least %" PRIu64, what, k->min);
+                      : bad(b, line, path, "%smust be at least %" PRIu64, what, k->min);
     }
     return 0;
 }
@@ -155,7 +155,7 @@ static int bind_str_list(struct binder *b, struct str path, const struct toml_ke
     if (n->type != NODE_LIST) {
         return bad(b, n->line, path, "must be a list of strings");
     }
-    int r = check_range(b, n->line, path, k, n->n, "(number of items)");
+    int r = check_range(b, n->line, path, k, n->n, "(number of items) ");
     const char **v = n->n ? arena_array(b->a, n->n, sizeof(*v)) : NULL;
     if (r < 0 || (n->n && !v)) {
         return r < 0 ? r : no_room(b);
@@ -182,10 +182,10 @@ static int bind_tables(struct binder *b, struct str path, const struct toml_key 
 {
     bool is_named = k->type == TOML_NAMED;
     if (n->type != (is_named ? NODE_TABLE : NODE_TABLES)) {
-        return bad(b, n->line, path, is_named ? "must be tables [%s.NAME]" : "must be [[%.0s]]",
-                   k->key);
+        return is_named ? bad(b, n->line, path, "must be tables [%s.NAME]", k->key)
+                        : bad(b, n->line, path, "must be tables [[%s]]", k->key);
     }
-    int r = check_range(b, n->line, path, k, n->n, "(number of tables)");
+    int r = check_range(b, n->line, path, k, n->n, "(number of tables) ");
     char *v = n->n ? arena_array(b->a, n->n, k->sub->size) : NULL;
     if (r < 0 || (n->n && !v)) {
         return r < 0 ? r : no_room(b);
@@ -218,7 +218,7 @@ static int bind_key(struct binder *b, struct str path, const struct toml_key *k,
         if (n->type != NODE_STR) {
             return bad(b, n->line, path, "must be a \"string\"");
         }
-        r = check_range(b, n->line, path, k, n->s.n, "(length)");
+        r = check_range(b, n->line, path, k, n->s.n, "(length) ");
         return r < 0 ? r : bind_str(b, n->line, path, k, n->s, slot);
     case TOML_INT:
     case TOML_SIZE:

@@ -182,7 +182,7 @@ static void test_mistakes(void **state)
         {"version = 1\n[[pool]]\n", "f:2: unknown key 'pool' (did you mean 'pools'?)"},
         {"", "f:1: key 'version' is missing"},
         {"version = 1\n[[pools]]\n", "f:2: key 'pools.name' is missing"},
-        {"version = 5", "f:1: key 'version'  must be from 1 to 4"},
+        {"version = 5", "f:1: key 'version' must be from 1 to 4"},
         {"version = -1", "f:1: key 'version' must be a whole number"},
         {"version = \"1\"", "f:1: key 'version' must be a whole number"},
         {"version = 1.5", "f:1: '1.5' is not a value: expected a \"string\", a whole number, "

@@ -2,13 +2,14 @@
  * Not here: secrets (keys/), cluster state (kv/).
  * Threads:  read once at start, then constant.
  * Memory:   config_load() gives; strings belong to the config.
- * Errors:   "BadConfig": file, line, key and the nearest valid key. */
+ * Errors:   "BadConfig": file, line, key and the nearest valid key; "OpenFailed". */
 #pragma once
 #include "base/arena.h"
+#include "base/buf.h"
 #include "base/err.h"
 #include <stdint.h>
 
-struct config_pool { /* [[network.external_pools]] */
+struct config_pool {           /* [[network.external_pools]] */
     const char *name, *source; /* source "static" */
     const char *range_start, *range_end, *gateway;
     uint64_t prefix_len;
@@ -16,23 +17,29 @@ struct config_pool { /* [[network.external_pools]] */
     size_t n_dns_servers;
 };
 
+#define CONFIG_VERSION 4u
+#define CONFIG_PATH    "/etc/spinifex/spinifex.toml"
+#define CONFIG_UID_BASE \
+    70000u /* what init writes: above Debian's system users, below subuids */
+
 struct config {
+    const char *path; /* the file that was read */
     uint64_t version;
-    const char *node;              /* name of this node: "node1" */
-    const char *region, *az;       /* "ap-southeast-2", "ap-southeast-2a" */
-    const char *internal_suffix;   /* "compute.internal" part of private DNS names */
+    const char *node;            /* name of this node: "node1" */
+    const char *region, *az;     /* "ap-southeast-2", "ap-southeast-2a" */
+    const char *internal_suffix; /* "compute.internal" part of private DNS names */
     /* network */
-    const char *external_mode;     /* "pool" */
-    uint64_t guest_mtu;            /* 9001 */
-    const char *uplink;            /* LAN interface of the pool; "" = host only */
+    const char *external_mode; /* "pool" */
+    uint64_t guest_mtu;        /* 9001 */
+    const char *uplink;        /* LAN interface of the pool; "" = host only */
     struct config_pool *pools;
     size_t n_pools;
     /* this node */
-    const char *host;              /* address or name under which it is reached */
-    const char *data_dir;          /* /var/lib/spinifex */
-    const char *run_dir;           /* /run/spinifex */
-    uint64_t awsgw_port;           /* 9999 */
-    const char *const *services;
+    const char *host;      /* address or name under which it is reached */
+    const char *data_dir;  /* /var/lib/spinifex */
+    const char *run_dir;   /* /run/spinifex */
+    uint64_t awsgw_port;   /* 9999 */
+    const char **services; /* "state", "awsgw", "viperblock", "vpcd", "compute" */
     size_t n_services;
     uint64_t vcpu_overcommit_burstable; /* t-types: vCPUs given out per CPU, default 4 */
     uint64_t uid_base; /* 0 = do not change users (tests); see docs/architecture.md */
@@ -42,6 +49,14 @@ struct config {
 MUST_CHECK int config_load(const char *path, struct config **ret, struct err *err);
 void config_free(struct config *c);
 DEFINE_CLEANUP(struct config *, config_free);
+
+/* The same from text; 'file' is for messages. */
+MUST_CHECK int config_parse(const char *file, struct str text, struct config **ret,
+                            struct err *err);
+/* Appends a table of all keys (Markdown). */
+void config_doc(struct buf *out);
+/* True when this node is configured to run the service. */
+bool config_has_service(const struct config *c, const char *service);
 
 /* run_dir + "/" + name, e.g. "state.sock"; data_dir + "/" + name. In the arena. */
 const char *config_run_path(struct arena *a, const struct config *c, const char *name);
