@@ -12,6 +12,8 @@ struct arn {
 };
 
 MUST_CHECK int arn_parse(struct str s, struct arn *ret);
-struct str arn_make(struct arena *a, struct str service, struct str region, struct str account, struct str resource);
+struct str arn_make(struct arena *a, struct str service, struct str region, struct str account,
+                    struct str resource);
 /* "arn:aws:ec2:<region>:<account>:<kind>/<id>" */
-struct str arn_ec2(struct arena *a, struct str region, struct str account, const char *kind, struct str id);
+struct str arn_ec2(struct arena *a, struct str region, struct str account, const char *kind,
+                   struct str id);

@@ -2,8 +2,9 @@
  * Not here: how it got there (dispatch.h), its input and output (aws/api/<service>.h).
  * Threads:  a call belongs to one thread.
  * Memory:   every slice lives in 'arena', as must everything a handler puts into its output.
- * Errors:   handlers return negative errno and set *err with an AWS error code as its name (errors.h); -EAGAIN makes the
- *           dispatcher run the handler again from its start (a lost transaction). */
+ * Errors:   handlers return negative errno and set *err with an AWS error code as its name
+ * (errors.h); -EAGAIN makes the dispatcher run the handler again from its start (a lost
+ * transaction). */
 #pragma once
 #include "aws/shape.h"
 #include "aws/table.h"
@@ -31,12 +32,14 @@ struct aws_call {
     const struct aws_service *service;
     int op; /* index into service->ops: enum <service>_op */
     struct str op_name;
-    bool is_dry_run; /* DryRun of the input */
+    bool is_dry_run;     /* DryRun of the input */
     struct str page_key; /* secret for paging tokens; page.h uses it */
 };
 
-typedef int (*aws_handler_fn)(struct aws_call *call, const void *input, void *output, struct err *err);
+typedef int (*aws_handler_fn)(struct aws_call *call, const void *input, void *output,
+                              struct err *err);
 
-/* Every handler of an operation with a DryRun parameter calls this after it has checked everything and before it changes
- * anything: 0 = go on, negative = "DryRunOperation" (HTTP 412). */
+/* A handler that changes something calls this after it has checked everything and before it
+ * changes anything: 0 = go on, negative = "DryRunOperation" (HTTP 412). Handlers that only read
+ * need not: the dispatcher answers a dry run that succeeded. */
 MUST_CHECK int aws_dry_run(const struct aws_call *call, struct err *err);

@@ -2,8 +2,9 @@
  * Not here: the structures (generated: aws/api/<service>.h), the tables' layout (aws/table.h).
  * Threads:  plain values.
  * Memory:   everything a structure points to lives in the arena of the call.
- * Errors:   none. "Absent is not empty": a str is absent when p == NULL, a number when !is_set, a structure when NULL, a list when
- *           !is_set; a list that is set with n == 0 is written as an empty element. */
+ * Errors:   none. "Absent is not empty": a str is absent when p == NULL, a number when !is_set,
+ * a structure when NULL, a list when !is_set; a list that is set with n == 0 is written as an
+ * empty element. */
 #pragma once
 #include "base/arena.h"
 #include "base/str.h"
@@ -25,8 +26,8 @@ struct opt_time { /* nanoseconds since 1970 */
     bool is_set;
 };
 
-/* Generated code declares one list type per element type: struct { T *v; size_t n; bool is_set; }.
- * Lists of strings, everywhere: */
+/* Generated code declares one list type per element type: struct { T *v; size_t n; bool is_set;
+ * }. Lists of strings, everywhere: */
 struct aws_str_list {
     struct str *v;
     size_t n;
@@ -50,10 +51,11 @@ static inline struct opt_time some_time(uint64_t ns)
     return (struct opt_time){ns, true};
 }
 
-/* AWS_LIST_MAKE(arena, &out->reservations, n): n zeroed elements, is_set. Aborts past the arena's limit. */
-#define AWS_LIST_MAKE(arena, list, count)                                                        \
-    do {                                                                                         \
-        (list)->n = (count);                                                                     \
-        (list)->is_set = true;                                                                   \
-        (list)->v = arena_xalloc((arena), ((list)->n ? (list)->n : 1) * sizeof(*(list)->v));     \
+/* AWS_LIST_MAKE(arena, &out->reservations, n): n zeroed elements, is_set. Aborts past the
+ * arena's limit. */
+#define AWS_LIST_MAKE(arena, list, count)                                                    \
+    do {                                                                                     \
+        (list)->n = (count);                                                                 \
+        (list)->is_set = true;                                                               \
+        (list)->v = arena_xalloc((arena), ((list)->n ? (list)->n : 1) * sizeof(*(list)->v)); \
     } while (0)

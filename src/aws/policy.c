@@ -1,0 +1,194 @@
+#include "aws/policy.h"
+
+#include "aws/arn.h"
+#include "aws/ids.h"
+#include <errno.h>
+
+static char lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
+}
+
+/* '*' and '?' of policies; unlike filters there is no quoting. Linear time: only the last '*'
+ * is retried. */
+static bool matches(struct str pat, struct str s, bool is_case_free)
+{
+    size_t p = 0, i = 0, star = SIZE_MAX, mark = 0;
+    while (i < s.n) {
+        if (p < pat.n && pat.p[p] == '*') {
+            star = p++;
+            mark = i;
+        } else if (p < pat.n && (pat.p[p] == '?' || pat.p[p] == s.p[i] ||
+                                 (is_case_free && lower(pat.p[p]) == lower(s.p[i])))) {
+            p++;
+            i++;
+        } else if (star != SIZE_MAX) {
+            p = star + 1;
+            i = ++mark;
+        } else {
+            return false;
+        }
+    }
+    while (p < pat.n && pat.p[p] == '*') {
+        p++;
+    }
+    return p == pat.n;
+}
+
+static bool matches_any(const struct str *pats, size_t n, struct str s, bool is_case_free)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (matches(pats[i], s, is_case_free)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+enum aws_verdict aws_evaluate(const struct aws_authz *z, const struct aws_statement *st,
+                              size_t n_st, struct str *ret_arn)
+{
+    enum aws_verdict verdict = AWS_ALLOWED;
+    for (size_t r = 0; r < z->n_arns; r++) {
+        bool is_allowed = false, is_denied = false;
+        for (size_t i = 0; i < n_st; i++) {
+            if (matches_any(st[i].actions, st[i].n_actions, z->action, true) &&
+                matches_any(st[i].resources, st[i].n_resources, z->arns[r], false)) {
+                is_denied = is_denied || st[i].is_deny;
+                is_allowed = is_allowed || !st[i].is_deny;
+            }
+        }
+        if (is_denied || (!is_allowed && verdict == AWS_ALLOWED)) {
+            verdict = is_denied ? AWS_DENIED_EXPLICITLY : AWS_DENIED_BY_DEFAULT;
+            if (ret_arn) {
+                *ret_arn = z->arns[r];
+            }
+        }
+        if (is_denied) {
+            break;
+        }
+    }
+    return z->n_arns > 0 ? verdict : AWS_DENIED_BY_DEFAULT;
+}
+
+int aws_policy_builtin(void *ctx, const struct aws_principal *who, struct arena *a,
+                       const struct aws_statement **ret, size_t *ret_n, struct err *err)
+{
+    static const struct str all[] = {{"*", 1}};
+    static const struct aws_statement administrator[] = {
+        {.actions = all, .n_actions = 1, .resources = all, .n_resources = 1}};
+    *ret = administrator;
+    *ret_n = who->is_root || str_eqc(who->user_name, "admin") ? 1 : 0;
+    return 0;
+}
+
+int aws_authorize(const struct aws_authz *z, const struct aws_service *s,
+                  aws_policy_source_fn source, void *ctx, struct arena *a, struct err *err)
+{
+    const struct aws_statement *st = NULL;
+    size_t n_st = 0;
+    struct str arn = STR("*");
+    int rc = source(ctx, z->who, a, &st, &n_st, err);
+    if (rc < 0) {
+        return rc;
+    }
+    enum aws_verdict v = aws_evaluate(z, st, n_st, &arn);
+    if (v == AWS_ALLOWED) {
+        return 0;
+    }
+    bool is_ec2 = s->protocol == AWS_PROTOCOL_EC2;
+    return fail(err, -EACCES, is_ec2 ? "UnauthorizedOperation" : "AccessDenied",
+                "%sUser: %.*s is not authorized to perform: %.*s on resource: %.*s %s",
+                is_ec2 ? "You are not authorized to perform this operation. " : "",
+                STR_ARG(z->who->arn), STR_ARG(z->action), STR_ARG(arn),
+                v == AWS_DENIED_EXPLICITLY
+                    ? "with an explicit deny in an identity-based policy"
+                    : "because no identity-based policy allows the action");
+}
+
+/* ---- the ARNs of a call ---- */
+
+struct arns {
+    const struct aws_call *call;
+    struct str *v;
+    size_t n, cap;
+};
+
+static void add(struct arns *l, struct str kind, struct str id)
+{
+    if (l->n == l->cap) {
+        size_t cap = l->cap ? l->cap * 2 : 8;
+        struct str *v = arena_xalloc(l->call->arena, cap * sizeof(*v));
+        if (l->n) {
+            memcpy(v, l->v, l->n * sizeof(*v));
+        }
+        l->v = v;
+        l->cap = cap;
+    }
+    struct arena *a = l->call->arena;
+    /* "*": the kind follows from the id's prefix. An id may hold any byte: it stays one
+     * resource, patterns match whole names. */
+    bool is_any = str_eqc(kind, "*");
+    enum aws_id_kind k;
+    if (is_any && aws_id_kind_of(id, &k) == 0) {
+        kind = str_c(aws_id_resource_type(k));
+        is_any = false;
+    }
+    char *text = arena_xalloc(a, kind.n + id.n + 2);
+    memcpy(text, kind.p, kind.n);
+    text[kind.n] = '/';
+    if (id.n) {
+        memcpy(text + kind.n + 1, id.p, id.n);
+    }
+    /* Images and snapshots have no account in their ARN. */
+    bool is_public = str_eqc(kind, "image") || str_eqc(kind, "snapshot");
+    l->v[l->n++] =
+        arn_make(a, str_c(l->call->service->name), l->call->region,
+                 is_public ? STR("") : l->call->account,
+                 is_any && str_eqc(id, "*") ? STR("*") : str_n(text, kind.n + id.n + 1));
+}
+
+/* The values of one member: a text, or a list of texts; "*" when it is absent. */
+static void add_member(struct arns *l, struct str kind, struct str member, const void *input)
+{
+    const struct aws_service *s = l->call->service;
+    uint16_t in = s->ops[l->call->op].in;
+    const struct aws_member *m =
+        in == AWS_SHAPE_NONE ? NULL : aws_member_by_name(s, &s->shapes[in], member);
+    const struct aws_shape *ms = m ? &s->shapes[m->shape] : NULL;
+    const void *at = m ? (const char *)input + m->off : NULL;
+    if (ms && (ms->type == AWS_T_STR || ms->type == AWS_T_ENUM) &&
+        ((const struct str *)at)->n > 0) {
+        add(l, kind, *(const struct str *)at);
+        return;
+    }
+    if (ms && ms->type == AWS_T_LIST && ((const struct aws_str_list *)at)->n > 0 &&
+        s->shapes[ms->elem].size == 0 &&
+        aws_stored_size(&s->shapes[ms->elem], false) == sizeof(struct str)) {
+        const struct aws_str_list *ids = at;
+        for (size_t i = 0; i < ids->n; i++) {
+            add(l, kind, ids->v[i]);
+        }
+        return;
+    }
+    add(l, kind, STR("*"));
+}
+
+void aws_call_arns(const struct aws_call *call, const void *input, const struct str **ret,
+                   size_t *ret_n)
+{
+    static const struct str any[] = {{"*", 1}};
+    struct arns l = {.call = call};
+    struct str rest = str_c(aws_name(call->service, call->service->ops[call->op].resources)),
+               one;
+    while (rest.n > 0 && str_next(&rest, ' ', &one)) {
+        struct str kind = str_cut(one, '/'), id = str_skip(one, kind.n + 1);
+        if (id.n > 2 && id.p[0] == '{') {
+            add_member(&l, kind, str_n(id.p + 1, id.n - 2), input);
+        } else {
+            add(&l, kind, id);
+        }
+    }
+    *ret = l.n ? l.v : any;
+    *ret_n = l.n ? l.n : 1;
+}
