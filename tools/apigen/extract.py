@@ -59,10 +59,11 @@ def limits(s):
     return [f'{k}={number(s[k])}' for k in ('min', 'max') if k in s]
 
 
-def ref_words(m):
+def ref_words(m, target):
     w = []
-    if 'locationName' in m:
-        w.append('loc=' + m['locationName'])
+    loc = m.get('locationName', target.get('locationName'))  # a shape's own name counts where the member has none
+    if loc:
+        w.append('loc=' + loc)
     if 'queryName' in m:
         w.append('q=' + m['queryName'])
     if m.get('flattened'):
@@ -72,14 +73,14 @@ def ref_words(m):
     return w
 
 
-def shape_lines(name, s):
+def shape_lines(name, s, shapes):
     kind = s['type']
     flat = ['flat'] if s.get('flattened') else []
     if kind == 'structure':
         yield f'struct {name}'
         required = set(s.get('required', ()))
         for mname, m in s['members'].items():
-            words = [mname, m['shape']] + ref_words(m)
+            words = [mname, m['shape']] + ref_words(m, shapes[m['shape']])
             words += ['req'] if mname in required else []
             words += ['idem'] if m.get('idempotencyToken') else []
             yield '  ' + ' '.join(words)
@@ -137,7 +138,7 @@ def extract(base, service):
             out.append(f'error {n} code={e.get("code", n)} status={e.get("httpStatusCode", 400)}')
     out.append('')
     for n in sorted(reachable(model)):
-        out += shape_lines(n, model['shapes'][n])
+        out += shape_lines(n, model['shapes'][n], model['shapes'])
     return '\n'.join(out).replace('\n\n\n', '\n\n') + '\n'
 
 

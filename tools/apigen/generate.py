@@ -61,15 +61,20 @@ class Gen:
     def member_ctype(self, shape):
         return self.ctype(shape) + (' *' if shape.kind == 'struct' else ' ')
 
+    def flat_name(self, m):
+        """A flattened list goes by the name of its elements (query only)."""
+        s = self.api.shapes[m.shape]
+        return s.loc if s.kind == 'list' and (m.flat or s.flat) else None
+
     def name_in(self, m):
         if not self.is_ec2:
-            return m.loc or m.name
+            return self.flat_name(m) or m.loc or m.name
         if m.query:
             return m.query
         return m.loc[0].upper() + m.loc[1:] if m.loc else m.name
 
     def name_out(self, m):
-        return m.loc or m.name
+        return self.flat_name(m) or m.loc or m.name
 
     # ---- the header
     def header(self):
