@@ -1,0 +1,404 @@
+#include "compute/qemu_args.h"
+#include "codec/json.h"
+#include <errno.h>
+#include <stdio.h>
+
+#define MAX_ARGS     320u
+#define PORTS_DEV    2u /* first PCI device number of the root ports, eight functions each */
+#define PORTS_PER_FN 8u
+#define N_PORTS      (GM_N_DISKS + GM_N_NICS)
+
+struct machine {
+    const char *arch, *program, *kvm_machine, *tcg_machine, *kvm_cpu, *tcg_cpu;
+    bool has_bios; /* can start without UEFI */
+};
+
+/* TCG: "max" so that guests built for x86-64-v3 run; without 5-level paging, whose walks only
+ * cost time. */
+static const struct machine machines[] = {
+    {"x86_64", "qemu-system-x86_64", "q35,vmport=off,hpet=off", "q35,vmport=off",
+     "host,migratable=off", "max,la57=off", true},
+    {"arm64", "qemu-system-aarch64", "virt,gic-version=max", "virt,gic-version=max", "host",
+     "max", false},
+};
+
+static const struct machine *machine_of(const char *arch)
+{
+    for (size_t i = 0; i < ARRAY_LEN(machines); i++) {
+        if (arch && strcmp(machines[i].arch, arch) == 0) {
+            return &machines[i];
+        }
+    }
+    return NULL;
+}
+
+const char *qemu_program(const char *arch)
+{
+    const struct machine *m = machine_of(arch);
+    return m ? m->program : NULL;
+}
+
+struct args {
+    struct arena *a;
+    const char **v;
+    size_t n;
+    bool is_full;
+};
+
+static void add(struct args *x, struct str s)
+{
+    if (!str_is_set(s) || x->n + 1 >= MAX_ARGS) {
+        x->is_full = true;
+        return;
+    }
+    x->v[x->n++] = s.p;
+}
+
+#define ARG(x, ...)                               \
+    do {                                          \
+        add((x), arena_fmt((x)->a, __VA_ARGS__)); \
+    } while (0)
+
+/* "-option", "{json}" */
+static void add_json(struct args *x, const char *option, struct buf *json)
+{
+    add(x, str_c(option));
+    add(x, buf_ok(json) ? arena_str_dup(x->a, buf_str(json)) : STR_NONE);
+    buf_clear(json);
+}
+
+void qemu_disk_file_json(struct buf *out, unsigned slot, bool is_direct)
+{
+    char text[64];
+    struct jw w;
+    jw_init(&w, out);
+    jw_obj(&w, NULL);
+    jw_cstr(&w, "driver", "file");
+    (void)snprintf(text, sizeof(text), "f%u", slot);
+    jw_cstr(&w, "node-name", text);
+    (void)snprintf(text, sizeof(text), "/dev/fdset/%u", slot);
+    jw_cstr(&w, "filename", text);
+    /* Past the page cache where the file system can: then what the guest was told is written is
+     * in the disk's hands, and its memory is not kept twice. Flushes always reach the disk. */
+    jw_cstr(&w, "aio", is_direct ? "native" : "threads");
+    jw_obj(&w, "cache");
+    jw_bool(&w, "direct", is_direct);
+    jw_bool(&w, "no-flush", false);
+    jw_obj_end(&w);
+    /* The volume's own lock (flock, held by the very descriptor) is the fence. */
+    jw_cstr(&w, "locking", "off");
+    jw_bool(&w, "auto-read-only", false);
+    jw_cstr(&w, "discard", "unmap");
+    jw_obj_end(&w);
+}
+
+void qemu_disk_node_json(struct buf *out, unsigned slot, const char *child)
+{
+    char text[64];
+    struct jw w;
+    jw_init(&w, out);
+    jw_obj(&w, NULL);
+    jw_cstr(&w, "driver", "raw");
+    (void)snprintf(text, sizeof(text), "d%u", slot);
+    jw_cstr(&w, "node-name", text);
+    (void)snprintf(text, sizeof(text), "%s%u", child, slot);
+    jw_cstr(&w, "file", text);
+    jw_cstr(&w, "discard", "unmap");
+    jw_obj_end(&w);
+}
+
+void qemu_disk_dead_json(struct buf *out, unsigned slot, uint64_t size)
+{
+    char text[64];
+    struct jw w;
+    jw_init(&w, out);
+    jw_obj(&w, NULL);
+    jw_cstr(&w, "driver", "blkdebug");
+    (void)snprintf(text, sizeof(text), "x%u", slot);
+    jw_cstr(&w, "node-name", text);
+    jw_obj(&w, "image");
+    jw_cstr(&w, "driver", "null-co");
+    jw_u64(&w, "size", size);
+    jw_bool(&w, "read-zeroes", true);
+    jw_obj_end(&w);
+    jw_arr(&w, "inject-error");
+    jw_obj(&w, NULL);
+    jw_cstr(&w, "event", "none");
+    jw_u64(&w, "errno", EIO);
+    jw_bool(&w, "once", false);
+    jw_bool(&w, "immediately", true);
+    jw_obj_end(&w);
+    jw_arr_end(&w);
+    jw_obj_end(&w);
+}
+
+void qemu_disk_device_json(struct buf *out, unsigned slot, const char *volume_id, bool is_root)
+{
+    char text[64];
+    struct jw w;
+    jw_init(&w, out);
+    jw_obj(&w, NULL);
+    jw_cstr(&w, "driver", "virtio-blk-pci");
+    (void)snprintf(text, sizeof(text), "disk%u", slot);
+    jw_cstr(&w, "id", text);
+    (void)snprintf(text, sizeof(text), "rp%u", slot);
+    jw_cstr(&w, "bus", text);
+    (void)snprintf(text, sizeof(text), "d%u", slot);
+    jw_cstr(&w, "drive", text);
+    /* "vol-0123..." -> "vol0123...": exactly the 20 bytes that a virtio disk's serial can have.
+     */
+    char serial[GM_NAME_MAX];
+    size_t n = 0;
+    for (const char *c = volume_id; *c && n + 1 < sizeof(serial); c++) {
+        if (*c != '-') {
+            serial[n++] = *c;
+        }
+    }
+    serial[n] = '\0';
+    jw_cstr(&w, "serial", serial);
+    /* The write cache that the guest sees is real: a flush is an fdatasync. */
+    jw_cstr(&w, "write-cache", "on");
+    if (is_root) {
+        jw_u64(&w, "bootindex", 0);
+    }
+    jw_obj_end(&w);
+}
+
+void qemu_uuid(const char *instance_id, char ret[QEMU_UUID_SIZE])
+{
+    /* 17 digits of the id, then 12 digits of a hash of it (FNV-1a): the id can be read from the
+     * UUID. */
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    char digits[33] = "ec2";
+    size_t n = 3;
+    for (const char *c = instance_id; *c; c++) {
+        hash = (hash ^ (uint8_t)*c) * UINT64_C(0x100000001b3);
+        bool is_hex = (*c >= '0' && *c <= '9') || (*c >= 'a' && *c <= 'f');
+        if (is_hex && n < 20) {
+            digits[n++] = *c;
+        }
+    }
+    while (n < 32) {
+        digits[n++] = "0123456789abcdef"[hash & 15];
+        hash = (hash >> 4) | (hash << 60);
+    }
+    (void)snprintf(ret, QEMU_UUID_SIZE, "%.8s-%.4s-%.4s-%.4s-%.12s", digits, digits + 8,
+                   digits + 12, digits + 16, digits + 20);
+}
+
+static void add_machine(struct args *x, const struct qemu_launch *l, const struct machine *m)
+{
+    ARG(x, "%s", m->program);
+    ARG(x, "-name");
+    ARG(x, "guest=%s,debug-threads=on", l->id);
+    ARG(x, "-nodefaults");
+    ARG(x, "-no-user-config");
+    ARG(x, "-display");
+    ARG(x, "none");
+    ARG(x, "-sandbox");
+    ARG(x, "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny");
+    ARG(x, "-pidfile");
+    ARG(x, "%s", l->pid_file);
+    /* Nothing runs before the monitor listens, and the monitor decides what a shutdown means.
+     */
+    ARG(x, "-S");
+    ARG(x, "-no-shutdown");
+    ARG(x, "-action");
+    ARG(x, "panic=none");
+    ARG(x, "-machine");
+    ARG(x, "%s,accel=%s,memory-backend=mem%s", l->is_kvm ? m->kvm_machine : m->tcg_machine,
+        l->is_kvm ? "kvm" : "tcg", l->is_uefi ? ",pflash0=code,pflash1=vars" : "");
+    ARG(x, "-cpu");
+    ARG(x, "%s", l->is_kvm ? m->kvm_cpu : m->tcg_cpu);
+    ARG(x, "-smp");
+    ARG(x, "%llu", (unsigned long long)l->n_vcpus);
+    ARG(x, "-m");
+    ARG(x, "size=%lluM", (unsigned long long)l->memory_mib);
+    ARG(x, "-object");
+    ARG(x, "memory-backend-memfd,id=mem,size=%lluM,share=on",
+        (unsigned long long)l->memory_mib);
+    ARG(x, "-rtc");
+    ARG(x, "base=utc");
+    ARG(x, "-boot");
+    ARG(x, "strict=on");
+}
+
+static void add_dmi(struct args *x, const struct qemu_launch *l)
+{
+    char uuid[QEMU_UUID_SIZE];
+    qemu_uuid(l->id, uuid);
+    ARG(x, "-uuid");
+    ARG(x, "%s", uuid);
+    /* cloud-init before 24.1 recognises EC2 only when the serial is the UUID; tools read the
+     * instance id from the asset tag of the board, as on AWS. */
+    ARG(x, "-smbios");
+    ARG(x, "type=0,vendor=Spinifex,version=1.0");
+    ARG(x, "-smbios");
+    ARG(x, "type=1,manufacturer=Spinifex,product=%s,version=1.0,serial=%s,family=Spinifex EC2",
+        l->type, uuid);
+    ARG(x, "-smbios");
+    ARG(x, "type=2,manufacturer=Spinifex,product=Spinifex,asset=%s", l->id);
+    ARG(x, "-smbios");
+    ARG(x, "type=3,manufacturer=Spinifex,asset=%s", l->id);
+}
+
+static void add_ports(struct args *x)
+{
+    for (unsigned i = 0; i < N_PORTS; i++) {
+        ARG(x, "-device");
+        ARG(x,
+            "pcie-root-port,id=rp%u,bus=pcie.0,chassis=%u,addr=%x.%u,multifunction=on,io-"
+            "reserve=0",
+            i, i + 1, PORTS_DEV + i / PORTS_PER_FN, i % PORTS_PER_FN);
+    }
+}
+
+static void add_disks(struct args *x, const struct qemu_launch *l, struct buf *json)
+{
+    for (unsigned i = 0; i < GM_N_DISKS; i++) {
+        const struct qemu_disk *d = &l->disk[i];
+        if (d->fd < 0) {
+            continue;
+        }
+        ARG(x, "-add-fd");
+        ARG(x, "fd=%d,set=%u", d->fd, i);
+        qemu_disk_file_json(json, i, d->is_direct);
+        add_json(x, "-blockdev", json);
+        qemu_disk_node_json(json, i, "f");
+        add_json(x, "-blockdev", json);
+        qemu_disk_device_json(json, i, d->volume_id, d->is_root);
+        add_json(x, "-device", json);
+    }
+}
+
+static void add_nics(struct args *x, const struct qemu_launch *l)
+{
+    for (unsigned i = 0; i < GM_N_NICS; i++) {
+        const struct qemu_nic *n = &l->nic[i];
+        if (!n->n_queues) {
+            continue;
+        }
+        AUTO_BUF fds;
+        buf_init(&fds, 256);
+        for (size_t q = 0; q < n->n_queues; q++) {
+            buf_fmt(&fds, "%s%d", q ? ":" : "", n->fds[q]);
+        }
+        ARG(x, "-netdev");
+        ARG(x, "tap,id=net%u,%s=%s", i, n->n_queues > 1 ? "fds" : "fd", buf_cstr(&fds));
+        /* One vector per queue and direction, one for the control queue, one for configuration.
+         */
+        char mq[48] = "";
+        if (n->n_queues > 1) {
+            (void)snprintf(mq, sizeof(mq), ",mq=on,vectors=%zu", 2 * n->n_queues + 2);
+        }
+        ARG(x, "-device");
+        ARG(x, "virtio-net-pci,id=nic%u,bus=rp%u,netdev=net%u,mac=%s,romfile=,host_mtu=%llu%s",
+            i, GM_N_DISKS + i, i, n->mac, (unsigned long long)n->mtu, mq);
+    }
+}
+
+static void add_uefi(struct args *x, const struct qemu_launch *l)
+{
+    ARG(x, "-blockdev");
+    ARG(x,
+        "{\"driver\":\"file\",\"node-name\":\"code\",\"filename\":\"%s\",\"read-only\":true}",
+        l->firmware);
+    ARG(x, "-add-fd");
+    ARG(x, "fd=%d,set=%u", l->vars_fd, QEMU_VARS_SET);
+    ARG(x, "-blockdev");
+    ARG(x,
+        "{\"driver\":\"file\",\"node-name\":\"vars\",\"filename\":\"/dev/fdset/"
+        "%u\",\"locking\":\"off\"}",
+        QEMU_VARS_SET);
+}
+
+static bool is_plain(const char *s)
+{
+    return s && *s &&
+           strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.:/_+") ==
+               strlen(s);
+}
+
+static int check(const struct qemu_launch *l, const struct machine *m, struct err *err)
+{
+    if (!m) {
+        return fail(err, -EINVAL, "BadLaunch", "no machine for the architecture \"%s\"",
+                    l->arch);
+    }
+    if (!l->is_uefi && !m->has_bios) {
+        return fail(err, -EINVAL, "BadLaunch", "%s guests start by UEFI only", l->arch);
+    }
+    /* Commas and quotes would become options of QEMU. */
+    if (!is_plain(l->id) || !is_plain(l->type) || !is_plain(l->pid_file) ||
+        (l->is_uefi && !is_plain(l->firmware))) {
+        return fail(err, -EINVAL, "BadLaunch",
+                    "a name holds bytes that a command line must not have");
+    }
+    if (l->n_vcpus < 1 || l->n_vcpus > 255 || l->memory_mib < 16) {
+        return fail(err, -EINVAL, "BadLaunch", "%llu vCPUs and %llu MiB are no machine",
+                    (unsigned long long)l->n_vcpus, (unsigned long long)l->memory_mib);
+    }
+    for (unsigned i = 0; i < GM_N_DISKS; i++) {
+        if (l->disk[i].fd >= 0 && !is_plain(l->disk[i].volume_id)) {
+            return fail(err, -EINVAL, "BadLaunch", "the volume in slot %u has no proper id", i);
+        }
+    }
+    for (unsigned i = 0; i < GM_N_NICS; i++) {
+        const struct qemu_nic *n = &l->nic[i];
+        if (n->n_queues > QEMU_MAX_QUEUES || (n->n_queues && !is_plain(n->mac))) {
+            return fail(err, -EINVAL, "BadLaunch", "network interface %u is not one", i);
+        }
+    }
+    return 0;
+}
+
+int qemu_args(struct arena *a, const struct qemu_launch *l, const char *const **ret_argv,
+              struct err *err)
+{
+    const struct machine *m = machine_of(l->arch);
+    int r = check(l, m, err);
+    if (r < 0) {
+        return r;
+    }
+    struct args x = {.a = a, .v = arena_array(a, MAX_ARGS, sizeof(char *))};
+    AUTO_BUF json;
+    buf_init(&json, 4096);
+    if (!x.v) {
+        return fail(err, -ENOMEM, "BadLaunch", "no room for a command line");
+    }
+    add_machine(&x, l, m);
+    add_dmi(&x, l);
+    ARG(&x, "-chardev");
+    ARG(&x, "socket,id=qmp,fd=%d,server=on,wait=off", l->qmp_fd);
+    ARG(&x, "-mon");
+    ARG(&x, "chardev=qmp,mode=control");
+    ARG(&x, "-chardev");
+    ARG(&x, "socket,id=con,fd=%d,server=on,wait=off", l->console_fd);
+    ARG(&x, "-serial");
+    ARG(&x, "chardev:con");
+    add_ports(&x);
+    ARG(&x, "-object");
+    ARG(&x, "rng-builtin,id=rng");
+    ARG(&x, "-device");
+    ARG(&x, "virtio-rng-pci,rng=rng,bus=pcie.0");
+    if (strcmp(m->arch, "x86_64") == 0) {
+        ARG(&x, "-device");
+        ARG(&x, "pvpanic");
+        ARG(&x, "-global");
+        ARG(&x, "ICH9-LPC.disable_s3=1");
+        ARG(&x, "-global");
+        ARG(&x, "ICH9-LPC.disable_s4=1");
+    }
+    if (l->is_uefi) {
+        add_uefi(&x, l);
+    }
+    add_disks(&x, l, &json);
+    add_nics(&x, l);
+    if (x.is_full) {
+        return fail(err, -E2BIG, "BadLaunch", "the command line has more than %u parts",
+                    MAX_ARGS);
+    }
+    x.v[x.n] = NULL;
+    *ret_argv = x.v;
+    return 0;
+}

@@ -1,0 +1,63 @@
+/* qemu_args.h — the command line of one guest and the QMP arguments of its disks, from plain
+ * values. Not here: descriptors' life, starting anything. Every disk, tap and socket is named
+ * by its number in QEMU. The bus: root ports rp0 ... rp15 for disks (slot = port: the order of
+ * disks never changes), rp16 ... rp19 for network interfaces, all made at launch, so that
+ * plugging needs nothing but a free port. Threads:  no state. Memory:   everything is allocated
+ * in the arena given. Errors:   -EINVAL "BadLaunch" for values that no launch may have. */
+#pragma once
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/err.h"
+#include "compute/guest_proto.h"
+#include <stdint.h>
+
+#define QEMU_MAX_QUEUES \
+    8u /* per interface: the descriptors of a guest stay below CHILD_MAX_FDS */
+#define QEMU_VARS_SET 100u /* fdset of the UEFI variables; disks use their slot */
+
+struct qemu_disk {
+    int fd; /* number in QEMU; -1 = this slot is empty */
+    const char *volume_id;
+    uint64_t size;
+    bool is_direct, is_root;
+};
+
+struct qemu_nic {
+    int fds[QEMU_MAX_QUEUES];
+    size_t n_queues; /* 0 = no such interface */
+    const char *mac;
+    uint64_t mtu;
+};
+
+struct qemu_launch {
+    const char *id;   /* instance id */
+    const char *arch; /* "x86_64" or "arm64" */
+    const char *type; /* instance type: shown in DMI */
+    bool is_kvm, is_uefi;
+    uint64_t n_vcpus, memory_mib;
+    int qmp_fd, console_fd; /* listening sockets */
+    int vars_fd;            /* UEFI variables of this instance */
+    const char *firmware;   /* file of the UEFI code */
+    const char *pid_file;
+    struct qemu_disk disk[GM_N_DISKS];
+    struct qemu_nic nic[GM_N_NICS];
+};
+
+/* Name of the program for an architecture ("qemu-system-x86_64"), NULL when we know none. */
+const char *qemu_program(const char *arch);
+
+/* NULL-terminated argument vector; argv[0] is the program's name. */
+MUST_CHECK int qemu_args(struct arena *a, const struct qemu_launch *l,
+                         const char *const **ret_argv, struct err *err);
+
+/* The DMI product UUID: "ec2", then digits that only depend on the instance id. */
+#define QEMU_UUID_SIZE 37
+void qemu_uuid(const char *instance_id, char ret[QEMU_UUID_SIZE]);
+
+/* JSON arguments, appended: the node of the file (f<slot>), the node that the device uses
+ * (d<slot>), the node that answers every request with an error (x<slot>), the device
+ * (disk<slot>). */
+void qemu_disk_file_json(struct buf *out, unsigned slot, bool is_direct);
+void qemu_disk_node_json(struct buf *out, unsigned slot, const char *child);
+void qemu_disk_dead_json(struct buf *out, unsigned slot, uint64_t size);
+void qemu_disk_device_json(struct buf *out, unsigned slot, const char *volume_id, bool is_root);
