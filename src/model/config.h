@@ -9,6 +9,24 @@
 #include "base/err.h"
 #include <stdint.h>
 
+/* Where things lie below data_dir (config_data_path()); 'spx admin init' makes them. */
+#define DATA_STATE_DB    "state/state.db"   /* spx-state's */
+#define DATA_ROOT_KEY    "keys/root.key"    /* keys/keys.h; awsgw's, 0600 */
+#define DATA_CA_KEY      "keys/ca.key"      /* root's, 0600 */
+#define DATA_SERVER_CERT "awsgw/server.pem" /* server's certificate, then the CA's; awsgw's */
+#define DATA_SERVER_KEY  "awsgw/server.key" /* awsgw's, 0600 */
+#define CONFIG_CA_CERT   "ca.pem"           /* beside the configuration: for everybody */
+
+/* Offsets from uid_base: a service's user and group id. */
+enum config_uid {
+    CONFIG_UID_STATE = 1,
+    CONFIG_UID_AWSGW = 2,
+    CONFIG_UID_VIPERBLOCK = 3,
+    CONFIG_UID_VPCD = 4, /* of its responders */
+    CONFIG_UID_PREDASTORE = 5,
+    CONFIG_UID_GUESTS = 100, /* + slot */
+};
+
 struct config_pool {           /* [[network.external_pools]] */
     const char *name, *source; /* source "static" */
     const char *range_start, *range_end, *gateway;
