@@ -1,0 +1,211 @@
+#include "net/http_int.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+/* What other threads do to a request: they leave it under the lock, and the loop's thread is
+ * told when it does not look anyway. */
+
+struct http_req *http_req_new(struct http_conn *c)
+{
+    struct http_req *req = calloc(1, sizeof(*req));
+    if (!req) {
+        abort();
+    }
+    req->c = c;
+    req->w = c->w;
+    req->is_in_run = true;
+    req->out_left = -1;
+    atomic_init(&req->refs, 1);
+    pthread_mutex_init(&req->mu, NULL);
+    req->arena = arena_new(c->w->s->o.max_head + ARENA_REQUEST_MAX);
+    buf_init(&req->collected, c->w->s->o.max_buffered_body);
+    return req;
+}
+
+void http_req_unref(struct http_req *req)
+{
+    if (atomic_fetch_sub(&req->refs, 1) == 1) {
+        chunkq_done(&req->pend_head);
+        chunkq_done(&req->pend);
+        pthread_mutex_destroy(&req->mu);
+        free(req);
+    }
+}
+
+void http_req_kick(void *ctx)
+{
+    struct http_req *req = ctx;
+    pthread_mutex_lock(&req->mu);
+    req->is_posted = false;
+    pthread_mutex_unlock(&req->mu);
+    if (!req->is_finished) {
+        http_conn_run(req->c);
+    }
+    http_req_unref(req);
+}
+
+/* Begins a change from any thread. The reference keeps the lock's memory until the end of the
+ * call: the loop may finish the request as soon as it is unlocked. */
+static void begin(struct http_req *req)
+{
+    atomic_fetch_add(&req->refs, 1);
+    pthread_mutex_lock(&req->mu);
+}
+
+static void end(struct http_req *req)
+{
+    req->is_dirty = true;
+    bool must_post = !req->is_in_run && !req->is_posted;
+    if (must_post) {
+        req->is_posted = true;
+        atomic_fetch_add(&req->refs, 1);
+    }
+    struct loop *l = req->w->l;
+    pthread_mutex_unlock(&req->mu);
+    if (must_post) {
+        loop_post(l, http_req_kick, req);
+    }
+    http_req_unref(req);
+}
+
+void http_respond(struct http_req *req, const struct http_answer *answer)
+{
+    begin(req);
+    assert(!req->is_head_given);
+    req->is_head_given = true;
+    req->is_last_given = !answer->is_stream;
+    if (!req->is_gone) {
+        http_answer_format(req, answer);
+    }
+    end(req);
+}
+
+static void add_body(struct http_req *req, struct str chunk, bool is_last)
+{
+    if (req->out_left >= 0 && !req->is_bodyless) {
+        /* More or less than promised would be read as the next answer, or waited for: break
+         * instead. */
+        if (chunk.n > (uint64_t)req->out_left ||
+            (is_last && chunk.n < (uint64_t)req->out_left)) {
+            req->is_abort_given = true;
+            return;
+        }
+        req->out_left -= (int64_t)chunk.n;
+    }
+    if (req->is_bodyless) {
+        return;
+    }
+    if (!req->is_chunked_out) {
+        chunkq_add(&req->pend, chunk);
+        return;
+    }
+    if (chunk.n) {
+        char size[24];
+        int n = snprintf(size, sizeof(size), "%zx\r\n", chunk.n);
+        chunkq_add(&req->pend, str_n(size, (size_t)n));
+        chunkq_add(&req->pend, chunk);
+        chunkq_addc(&req->pend, "\r\n");
+    }
+    if (is_last) {
+        chunkq_addc(&req->pend, "0\r\n\r\n");
+    }
+}
+
+size_t http_body_more(struct http_req *req, struct str chunk, bool is_last)
+{
+    begin(req);
+    assert(req->is_head_given && !req->is_last_given);
+    size_t n = 0;
+    if (!req->is_gone) {
+        add_body(req, chunk, is_last);
+        n = req->pend_head.n_bytes + req->pend.n_bytes +
+            atomic_load_explicit(&req->c->n_out, memory_order_relaxed);
+    }
+    req->is_last_given = is_last;
+    end(req);
+    return n;
+}
+
+void http_on_drain(struct http_req *req, void (*fn)(struct http_req *req, void *user),
+                   size_t below)
+{
+    begin(req);
+    req->drain_fn = fn;
+    req->drain_below = below;
+    end(req);
+}
+
+void http_abort(struct http_req *req)
+{
+    begin(req);
+    req->is_abort_given = true;
+    req->is_head_given = req->is_last_given = true;
+    end(req);
+}
+
+void http_req_pause(struct http_req *req)
+{
+    pthread_mutex_lock(&req->mu);
+    http_req_note_pause(req);
+    pthread_mutex_unlock(&req->mu);
+}
+
+void http_req_note_pause(struct http_req *req)
+{
+    assert(!req->is_paused);
+    /* Another thread may have resumed before the call-back that pauses returned. */
+    req->is_paused = !req->is_resume_given;
+    req->is_resume_given = false;
+}
+
+void http_req_resume(struct http_req *req)
+{
+    begin(req);
+    if (req->is_paused) {
+        req->is_paused = false;
+    } else {
+        req->is_resume_given = true;
+    }
+    end(req);
+}
+
+void http_req_hold(struct http_req *req)
+{
+    pthread_mutex_lock(&req->mu);
+    req->n_holds++;
+    pthread_mutex_unlock(&req->mu);
+}
+
+void http_req_release(struct http_req *req)
+{
+    begin(req);
+    assert(req->n_holds > 0);
+    req->n_holds--;
+    end(req);
+}
+
+struct arena *http_req_arena(struct http_req *req)
+{
+    return req->arena;
+}
+
+const struct http_head *http_req_head(const struct http_req *req)
+{
+    return &req->head;
+}
+
+const struct sockaddr_storage *http_req_peer(const struct http_req *req)
+{
+    return &req->c->peer;
+}
+
+int http_req_listener(const struct http_req *req)
+{
+    return req->c->listener;
+}
+
+struct loop *http_req_loop(const struct http_req *req)
+{
+    return req->w->l;
+}
