@@ -79,7 +79,8 @@ static void on_request(void *ctx, struct rpc_req *req, struct str method, struct
         }
     } else if (str_eqc(method, "fail")) {
         struct err err = ERR_INIT;
-        (fail)(&err, -EPERM, "AccessDenied", "uid %u may not", (unsigned)rpc_req_peer(req)->uid);
+        (fail)(&err, -EPERM, "AccessDenied", "uid %u may not",
+               (unsigned)rpc_req_peer(req)->uid);
         err_hint(&err, "ask the operator");
         rpc_reply_err(req, &err);
     } else if (str_eqc(method, "huge")) {
@@ -472,6 +473,11 @@ static void a_call_waits_for_a_server_that_starts_later(void **state)
     rpc_client_free(c);
 }
 
+static bool is_one_held(void *ctx)
+{
+    return atomic_load(&((struct world *)ctx)->n_held) == 1;
+}
+
 static void no_answer_is_a_timeout_and_a_late_one_is_dropped(void **state)
 {
     struct world *w = *state;
@@ -480,6 +486,7 @@ static void no_answer_is_a_timeout_and_a_late_one_is_dropped(void **state)
     assert_int_equal(rpc_call(c, STR("hold"), STR(""), NULL, 0, 50 * NS_PER_MS, NULL, &err),
                      -ETIMEDOUT);
     assert_string_equal(err.name, "Timeout");
+    assert_true(eventually(is_one_held, w));
     int before = count_fds();
     int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     rpc_reply(w->held[0], STR("late"), &fd, 1);
