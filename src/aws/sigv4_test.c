@@ -1,14 +1,10 @@
 #include "aws/sigv4.h"
 
 #include "aws/sigv4_test_vectors.h"
+#include "base/test.h"
 #include "base/time.h"
 #include "crypto/digest.h"
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-/* after the four that it needs */
-#include <cmocka.h>
 #include <stdio.h>
 
 #define KEY_ID "AKIDEXAMPLE"
