@@ -68,6 +68,9 @@ struct rpc_msg *rpc_err_encode(uint32_t id, const struct err *err);
 /* Fills *err (may be NULL) and *ret_code; -EPROTO when the payload is no error. */
 MUST_CHECK int rpc_err_decode(const struct rpc_frame *f, int *ret_code, struct err *err);
 
+/* Tests: other limits than RPC_STALL_NS and its check. Before the loop runs. */
+void rpc_server_set_stall(struct rpc_server *s, uint64_t stall_ns, uint64_t check_ns);
+
 /* The sockaddr of a path: -ENAMETOOLONG. */
 struct sockaddr_un;
 MUST_CHECK int rpc_addr(const char *path, struct sockaddr_un *ret, struct err *err);

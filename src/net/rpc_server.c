@@ -55,6 +55,7 @@ struct rpc_server {
     int fd;
     struct loop_fd *h;
     struct loop_timer *timer, *accept_timer;
+    uint64_t stall_ns, check_ns;
     VEC(struct rpc_conn *) conns;
 };
 
@@ -441,7 +442,7 @@ static void on_stall_check(void *ctx)
          i--) { /* closing moves the last one here, which was looked at */
         struct rpc_conn *c = s->conns.v[i - 1];
         pthread_mutex_lock(&c->mu);
-        bool is_stalled = c->first && now - MIN(c->progress_ns, now) > RPC_STALL_NS;
+        bool is_stalled = c->first && now - MIN(c->progress_ns, now) > s->stall_ns;
         pthread_mutex_unlock(&c->mu);
         if (is_stalled) {
             log_debug("rpc.stalled", KV_I64("pid", c->peer.pid));
@@ -449,7 +450,7 @@ static void on_stall_check(void *ctx)
         }
         i = MIN(i, s->conns.n + 1); /* on_close may have closed more */
     }
-    loop_timer_set(s->timer, now + STALL_CHECK_NS);
+    loop_timer_set(s->timer, now + s->check_ns);
 }
 
 static bool is_served(const struct sockaddr_un *addr)
@@ -525,9 +526,16 @@ int rpc_server_new(struct loop *l, const char *path, mode_t mode,
     }
     s->timer = loop_timer_new(l, on_stall_check, s);
     s->accept_timer = loop_timer_new(l, on_accept_timer, s);
-    loop_timer_set(s->timer, time_mono_ns() + STALL_CHECK_NS);
+    rpc_server_set_stall(s, RPC_STALL_NS, STALL_CHECK_NS);
     *ret = s;
     return 0;
+}
+
+void rpc_server_set_stall(struct rpc_server *s, uint64_t stall_ns, uint64_t check_ns)
+{
+    s->stall_ns = stall_ns;
+    s->check_ns = check_ns;
+    loop_timer_set(s->timer, time_mono_ns() + check_ns);
 }
 
 void rpc_server_free(struct rpc_server *s)

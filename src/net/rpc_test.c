@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -35,6 +36,7 @@ struct world {
     struct rpc_conn *watcher; /* GUARDED_BY(mu): the peer that called "watch" */
     struct rpc_req *held[RPC_MAX_INFLIGHT + 10];
     atomic_int n_held;
+    uint64_t stall_ns; /* 0 = as usual */
 };
 
 struct slow {
@@ -122,6 +124,9 @@ static void server_start(struct world *w)
     if (rpc_server_new(w->l, w->path, 0600, &ops, w, &w->s, &err) < 0) {
         fail_msg("%s", err.msg);
     }
+    if (w->stall_ns) {
+        rpc_server_set_stall(w->s, w->stall_ns, w->stall_ns / 4);
+    }
     assert_int_equal(pthread_create(&w->thread, NULL, loop_main, w), 0);
 }
 
@@ -167,6 +172,16 @@ static int count_fds(void)
         n += fcntl(i, F_GETFD) >= 0;
     }
     return n;
+}
+
+/* The server, another thread of this process, closes its descriptors a moment after it
+ * answered. */
+static void assert_fds_become(int want)
+{
+    for (int i = 0; i < 1000 && count_fds() != want; i++) {
+        poll(NULL, 0, 5);
+    }
+    assert_int_equal(count_fds(), want);
 }
 
 static bool eventually(bool (*is_so)(void *), void *ctx)
@@ -262,7 +277,7 @@ static void descriptors_go_both_ways(void **state)
         close(fds[i]);
     }
     assert_int_equal(rpc_call(c, STR("echo"), STR("x"), fds, 1, CALL_NS, NULL, NULL), -EBADF);
-    assert_int_equal(count_fds(), before);
+    assert_fds_become(before);
     rpc_client_free(c);
 }
 
@@ -319,10 +334,7 @@ static void fifty_clients_with_descriptors(void **state)
         assert_int_equal(st[i].n_ok, N_CALLS);
     }
     assert_int_equal(atomic_load(&w->n_requests), N_CLIENTS * N_CALLS);
-    for (int i = 0; i < 1000 && count_fds() != before; i++) {
-        poll(NULL, 0, 5); /* the server closes its ends */
-    }
-    assert_int_equal(count_fds(), before);
+    assert_fds_become(before);
     assert_int_equal(atomic_load(&w->n_closed), N_CLIENTS);
 }
 
@@ -495,7 +507,7 @@ static void no_answer_is_a_timeout_and_a_late_one_is_dropped(void **state)
     assert_int_equal(rpc_call(c, STR("echo"), STR("next"), NULL, 0, CALL_NS, &r, NULL), 0);
     assert_string_equal(r.payload, "next");
     rpc_reply_done(&r);
-    assert_int_equal(count_fds(), before);
+    assert_fds_become(before);
     rpc_client_free(c);
 }
 
@@ -659,6 +671,89 @@ static void a_reader_that_does_not_read_is_disconnected(void **state)
     close(fd);
 }
 
+/* A little that waits for ever is as bad as much that waits: half a frame would block the
+ * peer's other answers for good. */
+static void a_reader_that_makes_no_progress_is_disconnected(void **state)
+{
+    struct world *w = *state;
+    server_stop(w);
+    w->stall_ns = 100 * NS_PER_MS;
+    server_start(w);
+    int fd = raw_connect(w);
+    char *p = calloc(1, 1 << 20);
+    struct rpc_msg *m = rpc_msg_new(RPC_REQUEST, 1, STR("slow"), str_n(p, 1 << 20));
+    for (int r = 0; r == 0;) {
+        r = rpc_msg_send(m, fd);
+        assert_true(r >= 0);
+    }
+    rpc_msg_free(m);
+    free(p);
+    struct rpc_client *c =
+        rpc_client_new(w->path, NULL, NULL); /* one that is only quiet stays */
+    assert_int_equal(rpc_call(c, STR("echo"), STR(""), NULL, 0, CALL_NS, NULL, NULL), 0);
+    assert_true(eventually(is_one_closed, w));
+    poll(NULL, 0, 200);
+    assert_int_equal(atomic_load(&w->n_closed), 1);
+    close(fd);
+    rpc_client_free(c);
+}
+
+static void more_peers_than_the_limit_are_refused(void **state)
+{
+    struct world *w = *state;
+    static int fds[RPC_MAX_CONNS];
+    for (int i = 0; i < RPC_MAX_CONNS; i++) {
+        fds[i] = raw_connect(w);
+    }
+    int extra = raw_connect(w);
+    assert_true(is_closed_within(extra, 5000));
+    close(extra);
+    assert_false(is_closed_within(fds[0], 20));
+    for (int i = 0; i < RPC_MAX_CONNS; i++) {
+        close(fds[i]);
+    }
+    struct rpc_client *c = rpc_client_new(w->path, NULL, NULL); /* there is room again */
+    int r = -1;
+    for (int i = 0; i < 100 && r < 0; i++) {
+        r = rpc_call(c, STR("echo"), STR(""), NULL, 0, CALL_NS, NULL, NULL);
+    }
+    assert_int_equal(r, 0);
+    rpc_client_free(c);
+}
+
+/* Descriptors run out in the server's process: it waits instead of spinning, and serves again
+ * when there are some. */
+static void a_server_without_descriptors_recovers(void **state)
+{
+    struct world *w = *state;
+    server_stop(w);
+    w->s = NULL;
+    int top = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    close(top);
+    struct rlimit old, low;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    low = old;
+    low.rlim_cur = (rlim_t)top + 12;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    pid_t pid = fork_server(w);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    int fds[30];
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
+        fds[i] = raw_connect(w);
+    }
+    struct rpc_client *c = rpc_client_new(w->path, NULL, NULL);
+    assert_int_equal(rpc_call(c, STR("echo"), STR(""), NULL, 0, 100 * NS_PER_MS, NULL, NULL),
+                     -ETIMEDOUT);
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
+        close(fds[i]);
+    }
+    assert_int_equal(rpc_call(c, STR("echo"), STR(""), NULL, 0, CALL_NS, NULL, NULL), 0);
+    rpc_client_free(c);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    unlink(w->path);
+}
+
 static bool all_held(void *ctx)
 {
     return atomic_load(&((struct world *)ctx)->n_held) >= RPC_MAX_INFLIGHT;
@@ -752,10 +847,7 @@ static void garbage_is_disconnected_and_its_descriptors_closed(void **state)
         }
         close(fd);
     }
-    for (int i = 0; i < 1000 && count_fds() != before; i++) {
-        poll(NULL, 0, 2);
-    }
-    assert_int_equal(count_fds(), before);
+    assert_fds_become(before);
 }
 
 static void an_old_socket_is_replaced_a_living_one_not(void **state)
@@ -806,6 +898,9 @@ int main(void)
         TEST(no_answer_is_a_timeout_and_a_late_one_is_dropped),
         TEST(kill_of_the_server_under_load),
         TEST(a_reader_that_does_not_read_is_disconnected),
+        TEST(a_reader_that_makes_no_progress_is_disconnected),
+        TEST(more_peers_than_the_limit_are_refused),
+        TEST(a_server_without_descriptors_recovers),
         TEST(a_peer_with_too_many_open_requests_waits),
         TEST(answers_outlive_the_server),
         TEST(garbage_is_disconnected_and_its_descriptors_closed),

@@ -123,10 +123,6 @@ void service_notify(const char *state)
 static void on_stop_signal(void *ctx)
 {
     struct service *s = ctx;
-    if (s->is_stopping) {
-        _exit(1);
-    }
-    s->is_stopping = true;
     loop_stop(s->loop);
 }
 

@@ -25,7 +25,6 @@ struct service {
     void (*on_reload)(void *ctx); /* SIGHUP; set before service_run(), may be NULL */
     void *reload_ctx;
 
-    bool is_stopping;
     pthread_mutex_t mu;
     char status[32], detail[200]; /* GUARDED_BY(mu): what "health" answers */
 };
