@@ -11,7 +11,7 @@
 #include "base/buf.h"
 
 #define AWS_MAX_BODY (1u << 20) /* after gzip too */
-#define AWS_ARENA_MAX                                                                     \
+#define AWS_ARENA_MAX \
     (256u << 20) /* make the arena of a request with this; what a client sends may fill a \
                     small part only */
 #define AWS_MAX_ANSWER (64u << 20)

@@ -59,13 +59,13 @@ int aws_page_begin(const struct aws_call *call, const struct aws_page_spec *spec
     if (max_results.is_set && max_results.v < spec->min) {
         return fail(err, -EINVAL, "InvalidParameterValue",
                     "Value ( %" PRId64 " ) for parameter maxResults is invalid. Expecting a "
-                                       "value greater than or equal to %" PRId64 ".",
+                    "value greater than or equal to %" PRId64 ".",
                     max_results.v, spec->min);
     }
     if (max_results.is_set && max_results.v > spec->max) {
         return fail(err, -EINVAL, "InvalidParameterValue",
                     "Value ( %" PRId64 " ) for parameter maxResults is invalid. Expecting a "
-                                       "value less than or equal to %" PRId64 ".",
+                    "value less than or equal to %" PRId64 ".",
                     max_results.v, spec->max);
     }
     int64_t max = max_results.is_set ? max_results.v : spec->dflt;

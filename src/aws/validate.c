@@ -1,5 +1,6 @@
 #include "aws/validate.h"
 
+#include "aws/pattern.h"
 #include "base/buf.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -190,6 +191,25 @@ static int check_enum(struct check *c, const struct path *p, const struct aws_sh
                    buf_cstr(&set));
 }
 
+/* Patterns are the query services' business: EC2 enforces hardly any of its model's. */
+static int check_text(struct check *c, const struct path *p, const struct aws_shape *sh,
+                      struct str s)
+{
+    if (sh->limit == 0 || !s.p) {
+        return 0;
+    }
+    const char *pattern = aws_name(c->s, c->s->limits[sh->limit].pattern);
+    int rc = check_range(c, p, sh, (double)str_utf8_len(s), s, "length");
+    if (rc == 0 && *pattern && c->s->protocol == AWS_PROTOCOL_QUERY &&
+        pattern_match(pattern, s) == PATTERN_DIFFERS) {
+        char what[256];
+        snprintf(what, sizeof(what), "Member must satisfy regular expression pattern: %s",
+                 pattern);
+        rc = invalid(c, p, sh, s, "", what);
+    }
+    return rc;
+}
+
 static int check(struct check *c, const struct path *p, uint16_t shape, void *v);
 
 static int check_list(struct check *c, const struct path *p, const struct aws_shape *sh,
@@ -265,11 +285,7 @@ static int check(struct check *c, const struct path *p, uint16_t shape, void *v)
     case AWS_T_LIST:
     case AWS_T_MAP: return check_list(c, p, sh, v);
     case AWS_T_ENUM: return check_enum(c, p, sh, *(const struct str *)v);
-    case AWS_T_STR: {
-        struct str s = *(const struct str *)v;
-        return sh->limit && s.p ? check_range(c, p, sh, (double)str_utf8_len(s), s, "length")
-                                : 0;
-    }
+    case AWS_T_STR: return check_text(c, p, sh, *(const struct str *)v);
     case AWS_T_BLOB: {
         struct str s = *(const struct str *)v;
         return check_range(c, p, sh, (double)s.n, STR(""), "length");

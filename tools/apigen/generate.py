@@ -3,6 +3,8 @@
 const tables without relocations (<service>_tables.c; their layout: src/aws/table.h).
 
     generate.py SERVICE.api SERVICE.ops OUT.h OUT_handlers.h OUT_tables.c
+
+The folder that OUT.h lies in, from its last "aws/", is what C files include it by.
 """
 import os
 import re
@@ -38,8 +40,8 @@ class Pool:
 
 
 class Gen:
-    def __init__(self, api):
-        self.api, self.svc = api, api.head['service']
+    def __init__(self, api, header):
+        self.api, self.svc, self.header_name = api, api.head['service'], header
         self.pool = Pool()
         self.names = sorted(api.shapes)
         self.idx = {n: i for i, n in enumerate(self.names)}
@@ -222,7 +224,7 @@ class Gen:
         for _, code, status in sorted(set(('', c, st) for _, c, st in self.api.errors), key=lambda e: e[1].encode()):
             errors.append(f'    {{{add(code)}, {status}}}')
         yield f'/* Made by tools/apigen from {svc}.api and {svc}.ops. */'
-        yield f'#include "aws/api/{svc}.h"'
+        yield f'#include "{self.header_name}"'
         yield '#include <stddef.h>'
         yield ''
         yield 'static const char pool[] ='
@@ -272,7 +274,8 @@ def main(argv):
     api_path, ops_path, out_h, out_handlers, out_c = argv
     api = read_api(api_path)
     read_ops(ops_path, api)
-    g = Gen(api)
+    full = os.path.abspath(out_h).replace(os.sep, '/')
+    g = Gen(api, full[full.rindex('/aws/') + 1:])
     if api.head['protocol'] not in ('ec2', 'query'):
         sys.exit(f'{api_path}: no codec for protocol {api.head["protocol"]}')
     if len(g.names) >= NONE:

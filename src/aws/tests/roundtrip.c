@@ -8,7 +8,8 @@
 #include "aws/codec_out.h"
 #include <stdio.h>
 
-static const struct aws_service *const services[] = {&aws_service_ec2, &aws_service_iam, &aws_service_sts};
+static const struct aws_service *const services[] = {&aws_service_ec2, &aws_service_iam,
+                                                     &aws_service_sts};
 
 static const struct aws_service *find(struct str name)
 {
@@ -24,7 +25,8 @@ static int one(struct arena *a, struct str line, struct buf *out, struct err *er
 {
     struct str service, shape, check, form = line;
     struct aws_params ps = {0};
-    if (!str_next(&form, ' ', &service) || !str_next(&form, ' ', &shape) || !str_next(&form, ' ', &check)) {
+    if (!str_next(&form, ' ', &service) || !str_next(&form, ' ', &shape) ||
+        !str_next(&form, ' ', &check)) {
         return fail(err, -1, "BadLine", "SERVICE SHAPE CHECK FORM is wanted");
     }
     const struct aws_service *s = find(service);
