@@ -2,6 +2,9 @@
 #include "loop/child.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -13,6 +16,23 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+static char self[PATH_MAX];
+
+/* What this program prints when it is started with --descriptors: all but the pipes of child_run(). */
+static int print_descriptors(void)
+{
+    for (int fd = 0; fd < 1024; fd++) {
+        char path[64], target[256];
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(path, target, sizeof(target) - 1);
+        if (n > 0 && fd != 1 && fd != 2) {
+            target[n] = '\0';
+            printf("%d %s\n", fd, strncmp(target, "pipe:", 5) == 0 ? "pipe" : target);
+        }
+    }
+    return 0;
+}
 
 static const char *sh(const char *script, struct child_opts *o, struct buf *out,
                       struct err *err, int *ret)
@@ -70,9 +90,9 @@ static void output_and_status(void **state)
 static void only_the_named_descriptors_are_there(void **state)
 {
     AUTO_FD a =
-        open("/etc/hostname", O_RDONLY); /* not close-on-exec: must be closed all the same */
+        open("/etc/group", O_RDONLY); /* not close-on-exec: must be closed all the same */
     AUTO_FD b = open("/etc/passwd", O_RDONLY | O_CLOEXEC);
-    AUTO_FD c = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
+    AUTO_FD c = open("/proc/version", O_RDONLY | O_CLOEXEC);
     assert_true(a >= 0 && b >= 0 && c >= 0);
     /* Targets that are the sources of others: b -> c's number, c -> b's. */
     struct child_fd fds[] = {{b, c}, {c, b}, {b, CHILD_MAX_FD}};
@@ -80,18 +100,16 @@ static void only_the_named_descriptors_are_there(void **state)
     struct err err = ERR_INIT;
     AUTO_BUF out;
     buf_init(&out, 65536);
-    int r = 0;
     char want[256];
     /* The number b now holds c's file and the other way round. */
     bool is_b_first = b < c;
     snprintf(want, sizeof(want), "0 /dev/null\n%d %s\n%d %s\n%d /etc/passwd\n", MIN(b, c),
-             is_b_first ? "/proc/" : "/etc/passwd", MAX(b, c),
-             is_b_first ? "/etc/passwd" : "/proc/", CHILD_MAX_FD);
-    /* 1 and 2 are pipes of child_run(). */
-    const char *text =
-        sh("for i in $(ls /proc/$$/fd); do echo $i $(readlink /proc/$$/fd/$i); done |"
-           "grep -v -e ' pipe:' | sed 's,/proc/.*,/proc/,' | sort -n",
-           &o, &out, &err, &r);
+             is_b_first ? "/proc/version" : "/etc/passwd", MAX(b, c),
+             is_b_first ? "/etc/passwd" : "/proc/version", CHILD_MAX_FD);
+    const char *argv[] = {self, "--descriptors", NULL};
+    o.argv = argv;
+    int r = child_run(&o, 10 * NS_PER_S, &out, &err);
+    const char *text = buf_cstr(&out);
     assert_int_equal(r, 0);
     assert_string_equal(text, want);
 }
@@ -247,6 +265,134 @@ static void the_user_is_dropped(void **state)
     assert_string_equal(text, "4712\n");
 }
 
+static void input_environment_and_folder_can_be_given(void **state)
+{
+    int fds[2];
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    assert_int_equal(write(fds[1], "secret", 6),
+                     6); /* how secrets reach a program: not in argv, not in the environment */
+    close(fds[1]);
+    const char *env[] = {"A=1", NULL};
+    struct child_opts o = {.in_fd = fds[0], .env = env, .cwd = "/usr"};
+    AUTO_BUF out;
+    buf_init(&out, 1000);
+    int r = 0;
+    const char *text = sh("cat; echo; echo $A; pwd", &o, &out, NULL, &r);
+    assert_int_equal(r, 0);
+    assert_string_equal(text, "secret\n1\n/usr\n");
+    close(fds[0]);
+    setenv("SPX_CHILD_TEST", "inherited", 1);
+    o = (struct child_opts){.is_env_inherited = true};
+    buf_clear(&out);
+    text = sh("echo $SPX_CHILD_TEST", &o, &out, NULL, &r);
+    assert_string_equal(text, "inherited\n");
+    unsetenv("SPX_CHILD_TEST");
+}
+
+static void a_control_group_is_entered_before_the_user_is_dropped(void **state)
+{
+    char path[] = "/tmp/child-test-XXXXXX"; /* stands for cgroup.procs: "0" means the writer */
+    AUTO_FD fd = mkostemp(path, O_CLOEXEC);
+    assert_true(fd >= 0);
+    bool is_root = geteuid() == 0;
+    struct child_opts o = {
+        .cgroup_procs_fd = fd, .is_user_set = is_root, .uid = 4711, .gid = 4711};
+    AUTO_BUF out;
+    buf_init(&out, 1000);
+    int r = 0;
+    sh("true", &o, &out, NULL, &r);
+    assert_int_equal(r, 0);
+    char text[8] = {0};
+    assert_int_equal(pread(fd, text, sizeof(text), 0), 1);
+    assert_string_equal(text, "0");
+    AUTO_FD closed = open(
+        path,
+        O_RDONLY | O_CLOEXEC); /* not writable: the child must not start outside of its group */
+    o.cgroup_procs_fd = closed;
+    struct err err = ERR_INIT;
+    sh("true", &o, &out, &err, &r);
+    assert_int_equal(r, -EBADF);
+    assert_non_null(strstr(err.msg, "enter cgroup"));
+    unlink(path);
+}
+
+/* The child is in another network namespace than we; we stay where we are. */
+static void a_network_namespace_is_entered(void **state)
+{
+    if (geteuid() != 0) {
+        return; /* a_failure_in_the_child_comes_back() has the refusal */
+    }
+    int fds[2];
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    pid_t holder = fork();
+    if (holder == 0) {
+        int r = unshare(CLONE_NEWNET);
+        ssize_t n = write(fds[1], &r, sizeof(r));
+        (void)n;
+        pause();
+        _exit(0);
+    }
+    int r = -1;
+    assert_int_equal(read(fds[0], &r, sizeof(r)), sizeof(r));
+    assert_int_equal(r, 0);
+    char path[64], want[64], ours[64];
+    snprintf(path, sizeof(path), "/proc/%d/ns/net", (int)holder);
+    ssize_t n = readlink(path, want, sizeof(want) - 2);
+    assert_true(n > 0);
+    want[n] = '\n';
+    want[n + 1] = '\0';
+    n = readlink("/proc/self/ns/net", ours, sizeof(ours) - 1);
+    assert_true(n > 0);
+    ours[n] = '\0';
+    AUTO_FD ns = open(path, O_RDONLY | O_CLOEXEC);
+    struct child_opts o = {.netns_fd = ns, .is_user_set = true, .uid = 4711, .gid = 4711};
+    AUTO_BUF out;
+    buf_init(&out, 1000);
+    const char *text = sh("readlink /proc/$$/ns/net", &o, &out, NULL, &r);
+    assert_int_equal(r, 0);
+    assert_string_equal(text, want);
+    assert_int_not_equal(strncmp(text, ours, strlen(ours)), 0);
+    kill(holder, SIGKILL);
+    assert_int_equal(waitpid(holder, NULL, 0), holder);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+/* Many threads start programs at once: no descriptor of one start leaks into the program of another. */
+static void *spawn_many(void *arg)
+{
+    long n_bad = 0;
+    for (int i = 0; i < 10; i++) {
+        int p[2];
+        if (pipe(p) < 0) { /* on purpose not close-on-exec */
+            return (void *)1L;
+        }
+        struct child_fd fds[] = {{p[0], 7}};
+        const char *argv[] = {self, "--descriptors", NULL};
+        struct child_opts o = {.argv = argv, .fds = fds, .n_fds = 1};
+        AUTO_BUF out;
+        buf_init(&out, 1000);
+        int r = child_run(&o, 20 * NS_PER_S, &out, NULL);
+        n_bad += r != 0 || strcmp(buf_cstr(&out), "0 /dev/null\n7 pipe\n") != 0;
+        close(p[0]);
+        close(p[1]);
+    }
+    return (void *)n_bad;
+}
+
+static void starts_of_many_threads_do_not_mix(void **state)
+{
+    pthread_t th[8];
+    for (size_t i = 0; i < ARRAY_LEN(th); i++) {
+        assert_int_equal(pthread_create(&th[i], NULL, spawn_many, NULL), 0);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(th); i++) {
+        void *n_bad = NULL;
+        pthread_join(th[i], &n_bad);
+        assert_null(n_bad);
+    }
+}
+
 /* A middle process starts a child with a death signal (and a change of user, when it may) and
  * dies. */
 static void the_child_dies_with_its_parent(void **state)
@@ -277,8 +423,13 @@ static void the_child_dies_with_its_parent(void **state)
     close(fds[1]);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1) {
+        return print_descriptors();
+    }
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    assert_true(n > 0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(output_and_status),
         cmocka_unit_test(only_the_named_descriptors_are_there),
@@ -288,6 +439,10 @@ int main(void)
         cmocka_unit_test(too_much_output_is_an_error),
         cmocka_unit_test(a_grandchild_that_keeps_the_pipe_does_not_hold_us_up),
         cmocka_unit_test(the_user_is_dropped),
+        cmocka_unit_test(input_environment_and_folder_can_be_given),
+        cmocka_unit_test(a_control_group_is_entered_before_the_user_is_dropped),
+        cmocka_unit_test(a_network_namespace_is_entered),
+        cmocka_unit_test(starts_of_many_threads_do_not_mix),
         cmocka_unit_test(the_child_dies_with_its_parent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
