@@ -142,6 +142,7 @@ int rpc_msg_send(struct rpc_msg *m, int sock)
             mh.msg_control = control.buf;
             mh.msg_controllen = CMSG_SPACE(m->n_fds * sizeof(int));
             struct cmsghdr *c = CMSG_FIRSTHDR(&mh);
+            assert(c); /* there is room: see 'control' */
             c->cmsg_level = SOL_SOCKET;
             c->cmsg_type = SCM_RIGHTS;
             c->cmsg_len = CMSG_LEN(m->n_fds * sizeof(int));

@@ -1,0 +1,44 @@
+/* alloc.h — choosing addresses and capacity; every choice becomes a claim in the caller's transaction.
+ * Not here: the records that use them.
+ * Threads:  a picker belongs to its request; two requests that pick the same thing conflict in the store and one runs again.
+ * Memory:   in the arena.
+ * Errors:   "InsufficientFreeAddressesInSubnet", "InvalidIPAddress.InUse", "InvalidParameterValue", "InsufficientAddressCapacity",
+ *           "InsufficientInstanceCapacity" as EC2 answers them. */
+#pragma once
+#include "awsgw/txn.h"
+#include "model/network.h"
+#include "model/node.h"
+
+/* Free addresses of one range: each pick is remembered, so that one request can pick several. */
+struct ip_picker {
+    uint32_t first, last; /* usable range, host byte order, inclusive */
+    uint32_t
+        next; /* where the search goes on: after the last one given, so that a freed address rests */
+    uint8_t *used; /* bitmap over first..last */
+    size_t n_free;
+};
+
+/* The usable addresses of a subnet: AWS keeps the first four and the last. */
+MUST_CHECK int ip_picker_subnet(struct gw *gw, struct arena *a, const struct subnet *s,
+                                struct ip_picker *ret, struct err *err);
+/* The configured external pools; n_free is 0 when there are none. */
+MUST_CHECK int ip_picker_public(struct gw *gw, struct arena *a, struct ip_picker *ret,
+                                struct err *err);
+/* Next free address; -ENOSPC without an error set. */
+MUST_CHECK int ip_pick(struct ip_picker *p, uint32_t *ret);
+/* This very address: -ERANGE (not in the range) or -EADDRINUSE, without an error set. */
+MUST_CHECK int ip_pick_exact(struct ip_picker *p, uint32_t ip);
+
+struct str claim_private_ip_key(struct arena *a, struct str subnet_id, struct str ip);
+struct str claim_public_ip_key(struct arena *a, struct str ip);
+
+/* "0a:..." locally administered, unicast. */
+struct str mac_new(struct arena *a);
+
+/* Facts of the node that runs instances, or NULL while compute has not reported. */
+const struct node_facts *node_facts_get(struct gw *gw, struct arena *a);
+const struct instance_type *node_type_find(const struct node_facts *f, struct str name);
+/* Takes (is_taken) or gives back capacity of 'node' in the transaction. Burstable vCPUs count at the configured overcommit. */
+MUST_CHECK int capacity_change(struct txn *t, const struct node_facts *f, struct str node,
+                               uint64_t n_vcpus, uint64_t n_burstable_vcpus,
+                               uint64_t memory_mib, bool is_taken, struct err *err);

@@ -1,0 +1,365 @@
+#include "awsgw/janitor.h"
+
+#include "aws/token.h"
+#include "awsgw/alloc.h"
+#include "awsgw/store.h"
+#include "awsgw/txn.h"
+#include "base/log.h"
+#include "base/time.h"
+#include "model/instance.h"
+#include "model/keys.h"
+#include "model/network.h"
+#include "model/volume.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <time.h>
+
+LOG_MODULE("awsgw.janitor");
+
+#define TURN_S          10
+#define TOKENS_EVERY_NS (UINT64_C(3600) * NS_PER_S)
+#define STEP_ARENA_MAX  (8u << 20)
+
+/* A step over one record; true when it committed a change. */
+struct step {
+    struct gw *gw;
+    struct arena *a;
+    struct txn *t;
+    uint64_t now_ns;
+};
+
+static bool commit(struct step *s, const char *event, struct str id)
+{
+    struct err e = ERR_INIT;
+    int r = txn_commit(s->t, &e);
+    if (r == 0) {
+        log_info(event, KV_STR("id", id));
+    } else if (r != -EAGAIN) {
+        log_warn_rl("janitor.failed", KV_CSTR("step", event), KV_STR("id", id), KV_ERR(&e));
+    }
+    return r == 0;
+}
+
+static const struct instance_status *instance_status_of(struct step *s,
+                                                        const struct instance *i)
+{
+    return REC(instance_status, store_status(s->gw, s->a, "instance", i->account, i->id));
+}
+
+/* ---- instances ---- */
+
+static void give_back_capacity(struct step *s, struct instance *rec)
+{
+    if (rec->is_holding_capacity) {
+        rec->is_holding_capacity = false;
+        int r =
+            capacity_change(s->t, NULL, rec->node, rec->is_burstable ? 0 : rec->n_vcpus,
+                            rec->is_burstable ? rec->n_vcpus : 0, rec->memory_mib, false, NULL);
+        (void)r; /* giving back cannot fail */
+    }
+}
+
+static void give_back_public_ip(struct step *s, struct eni *eni)
+{
+    if (eni->public_ip.n > 0) {
+        txn_delete_key(s->t, claim_public_ip_key(s->a, eni->public_ip));
+        eni->public_ip = STR("");
+    }
+}
+
+static void release_enis(struct step *s, const struct instance *i)
+{
+    struct entries all = store_list(s->gw, s->a, "eni", i->account);
+    for (size_t k = 0; k < all.n; k++) {
+        struct eni eni = *REC(eni, all.v[k]);
+        if (!str_eq(eni.instance_id, i->id)) {
+            continue;
+        }
+        if (eni.is_deleted_on_termination) {
+            give_back_public_ip(s, &eni);
+            txn_delete_key(s->t, claim_private_ip_key(s->a, eni.subnet_id, eni.private_ip));
+            txn_delete_key(s->t, key_spec(s->a, "tags", eni.account, eni.id));
+            txn_delete(s->t, all.v[k]);
+        } else {
+            eni.instance_id = eni.attachment_id = STR("");
+            eni.generation++;
+            txn_update(s->t, all.v[k], &eni_desc, &eni);
+        }
+    }
+}
+
+static void release_volumes(struct step *s, const struct instance *i)
+{
+    struct entries all = store_list(s->gw, s->a, "volume", i->account);
+    for (size_t k = 0; k < all.n; k++) {
+        struct volume v = *REC(volume, all.v[k]);
+        if (!str_eq(v.instance_id, i->id)) {
+            continue;
+        }
+        if (v.is_deleted_on_termination) {
+            v.want = STR("deleted");
+        }
+        v.instance_id = v.device = STR("");
+        v.attach_want = STR("detached");
+        v.generation++;
+        txn_update(s->t, all.v[k], &volume_desc, &v);
+        txn_delete_key(s->t, key_status(s->a, "attachment", v.account, v.id));
+    }
+}
+
+static bool release_terminated(struct step *s, const struct view_entry *e)
+{
+    struct instance rec = *REC(instance, e);
+    rec.is_released = true;
+    rec.terminated_ns = s->now_ns;
+    release_enis(s, &rec);
+    release_volumes(s, &rec);
+    give_back_capacity(s, &rec);
+    txn_update(s->t, e, &instance_desc, &rec);
+    return commit(s, "instance.released", rec.id);
+}
+
+static bool release_stopped(struct step *s, const struct view_entry *e)
+{
+    struct instance rec = *REC(instance, e);
+    give_back_capacity(s, &rec);
+    struct entries all = store_list(s->gw, s->a, "eni", rec.account);
+    for (size_t k = 0; rec.has_auto_public_ip && k < all.n; k++) {
+        struct eni eni = *REC(eni, all.v[k]);
+        if (str_eq(eni.instance_id, rec.id) && eni.public_ip.n > 0) {
+            give_back_public_ip(s, &eni);
+            eni.generation++;
+            txn_update(s->t, all.v[k], &eni_desc, &eni);
+        }
+    }
+    txn_update(s->t, e, &instance_desc, &rec);
+    return commit(s, "instance.parked", rec.id);
+}
+
+static bool forget_instance(struct step *s, const struct view_entry *e)
+{
+    const struct instance *i = REC(instance, e);
+    txn_delete(s->t, e);
+    txn_delete_key(s->t, key_status(s->a, "instance", i->account, i->id));
+    txn_delete_key(s->t, key_spec(s->a, "tags", i->account, i->id));
+    return commit(s, "instance.forgotten", i->id);
+}
+
+static bool instance_step(struct step *s, const struct view_entry *e)
+{
+    const struct instance *i = REC(instance, e);
+    const struct instance_status *st = instance_status_of(s, i);
+    if (i->is_released) {
+        return s->now_ns > i->terminated_ns + TERMINATED_VISIBLE_NS && forget_instance(s, e);
+    }
+    if (!st) {
+        return false;
+    }
+    if (str_eqc(st->state, "terminated")) {
+        return release_terminated(s, e);
+    }
+    bool is_settled = str_eqc(st->state, "stopped") && st->generation >= i->generation;
+    return is_settled && i->is_holding_capacity && release_stopped(s, e);
+}
+
+/* ---- volumes and images ---- */
+
+static bool forget_volume(struct step *s, const struct view_entry *e)
+{
+    const struct volume *v = REC(volume, e);
+    txn_delete(s->t, e);
+    txn_delete_key(s->t, key_status(s->a, "volume", v->account, v->id));
+    txn_delete_key(s->t, key_status(s->a, "attachment", v->account, v->id));
+    txn_delete_key(s->t, key_spec(s->a, "tags", v->account, v->id));
+    return commit(s, "volume.forgotten", v->id);
+}
+
+static bool volume_step(struct step *s, const struct view_entry *e)
+{
+    struct volume v = *REC(volume, e);
+    const struct volume_status *st =
+        REC(volume_status, store_status(s->gw, s->a, "volume", v.account, v.id));
+    if (str_eqc(v.want, "deleted")) {
+        return st && str_eqc(st->state, "deleted") && forget_volume(s, e);
+    }
+    const struct attachment_status *at =
+        REC(attachment_status, store_status(s->gw, s->a, "attachment", v.account, v.id));
+    bool is_off = v.instance_id.n > 0 && str_eqc(v.attach_want, "detached") && at &&
+                  at->generation >= v.generation && str_eqc(at->state, "detached");
+    if (!is_off) {
+        return false;
+    }
+    v.instance_id = v.device = STR("");
+    txn_update(s->t, e, &volume_desc, &v);
+    txn_delete_key(s->t, key_status(s->a, "attachment", v.account, v.id));
+    return commit(s, "volume.detached", v.id);
+}
+
+/* A status whose spec is gone: the owning service removed the spec itself. */
+static bool orphan_step(struct step *s, const struct view_entry *e)
+{
+    struct key_parts k;
+    if (key_parse(e->key, &k) < 0 || (!str_eqc(k.kind, "volume") && !str_eqc(k.kind, "eni") &&
+                                      !str_eqc(k.kind, "attachment"))) {
+        return false;
+    }
+    const char *kind = str_eqc(k.kind, "eni") ? "eni" : "volume";
+    struct str spec = key_spec(s->a, kind, k.account, k.id);
+    if (store_has(s->gw, spec)) {
+        return false;
+    }
+    txn_expect(s->t, spec, 0);
+    txn_delete(s->t, e);
+    txn_delete_key(s->t, key_spec(s->a, "tags", k.account, k.id));
+    return commit(s, "status.forgotten", k.id);
+}
+
+static bool image_step(struct step *s, const struct view_entry *e)
+{
+    const struct image *i = REC(image, e);
+    const struct image_status *st =
+        REC(image_status, store_status(s->gw, s->a, "image", i->account, i->id));
+    if (!str_eqc(i->want, "deleted") || (st && !str_eqc(st->state, "deregistered"))) {
+        return false;
+    }
+    txn_delete(s->t, e);
+    txn_delete_key(s->t, key_status(s->a, "image", i->account, i->id));
+    txn_delete_key(s->t, key_spec(s->a, "snapshot", i->account, i->snapshot_id));
+    txn_delete_key(s->t, key_spec(s->a, "tags", i->account, i->id));
+    return commit(s, "image.forgotten", i->id);
+}
+
+/* ---- turns ---- */
+
+static bool walk(struct gw *gw, uint64_t now_ns, struct str prefix,
+                 bool (*one)(struct step *, const struct view_entry *))
+{
+    AUTO(arena_freep) struct arena *list = arena_new(256u << 20);
+    struct entries all = store_prefix(gw, list, prefix);
+    bool has_worked = false;
+    for (size_t i = 0; i < all.n; i++) {
+        AUTO(arena_freep) struct arena *a = arena_new(STEP_ARENA_MAX);
+        struct step s = {gw, a, arena_new_of(a, struct txn), now_ns};
+        txn_init(s.t, gw, a);
+        has_worked |= one(&s, all.v[i]);
+    }
+    return has_worked;
+}
+
+bool janitor_turn(struct gw *gw, uint64_t now_wall_ns)
+{
+    bool has_worked = walk(gw, now_wall_ns, STR("spec/instance/"), instance_step);
+    has_worked |= walk(gw, now_wall_ns, STR("spec/volume/"), volume_step);
+    has_worked |= walk(gw, now_wall_ns, STR("spec/image/"), image_step);
+    has_worked |= walk(gw, now_wall_ns, STR("status/"), orphan_step);
+    return has_worked;
+}
+
+/* Claims of client tokens are no records: they are read from the store, a page at a time. */
+static void sweep_tokens(struct gw *gw, uint64_t now_ns)
+{
+    AUTO(arena_freep) struct arena *a = arena_new(256u << 20);
+    struct str after = STR_NONE;
+    for (;;) {
+        struct kv_list l;
+        struct err e = ERR_INIT;
+        if (kv_list(gw->kv, a, STR("claim/token/"), after, KV_LIST_MAX, &l, &e) < 0) {
+            log_warn_rl("janitor.failed", KV_CSTR("step", "tokens"), KV_ERR(&e));
+            return;
+        }
+        for (size_t i = 0; i < l.n; i++) {
+            if (aws_token_is_old(l.v[i].value, now_ns)) {
+                const struct kv_cmp cmp = {l.v[i].key, l.v[i].mod_rev};
+                const struct kv_op op = {.type = KV_DELETE, .key = l.v[i].key};
+                uint64_t rev = 0;
+                err_clear(&e);
+                int r = kv_txn(gw->kv, &cmp, 1, &op, 1, &rev, &e);
+                (void)r; /* lost to somebody else: fine */
+            }
+        }
+        if (!l.has_more || l.n == 0) {
+            return;
+        }
+        after = l.v[l.n - 1].key;
+    }
+}
+
+struct janitor {
+    struct gw *gw;
+    pthread_t thread;
+    pthread_mutex_t mu;
+    pthread_cond_t wake;
+    bool is_stopping, is_poked; /* GUARDED_BY(mu) */
+};
+
+static bool wait_for_work(struct janitor *j)
+{
+    struct timespec until = {0};
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += TURN_S;
+    pthread_mutex_lock(&j->mu);
+    while (!j->is_stopping && !j->is_poked &&
+           pthread_cond_timedwait(&j->wake, &j->mu, &until) == 0) {}
+    j->is_poked = false;
+    bool goes_on = !j->is_stopping;
+    pthread_mutex_unlock(&j->mu);
+    return goes_on;
+}
+
+static void *run(void *arg)
+{
+    struct janitor *j = arg;
+    uint64_t tokens_ns = 0;
+    do {
+        uint64_t now = time_wall_ns();
+        janitor_turn(j->gw, now);
+        if (time_mono_ns() - tokens_ns > TOKENS_EVERY_NS || tokens_ns == 0) {
+            tokens_ns = time_mono_ns();
+            sweep_tokens(j->gw, now);
+        }
+    } while (wait_for_work(j));
+    return NULL;
+}
+
+struct janitor *janitor_start(struct gw *gw)
+{
+    struct janitor *j = calloc(1, sizeof(*j));
+    pthread_condattr_t attr;
+    if (!j) {
+        abort();
+    }
+    j->gw = gw;
+    pthread_mutex_init(&j->mu, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&j->wake, &attr);
+    pthread_condattr_destroy(&attr);
+    if (pthread_create(&j->thread, NULL, run, j) != 0) {
+        abort();
+    }
+    return j;
+}
+
+void janitor_stop(struct janitor *j)
+{
+    if (!j) {
+        return;
+    }
+    pthread_mutex_lock(&j->mu);
+    j->is_stopping = true;
+    pthread_cond_signal(&j->wake);
+    pthread_mutex_unlock(&j->mu);
+    pthread_join(j->thread, NULL);
+    pthread_cond_destroy(&j->wake);
+    pthread_mutex_destroy(&j->mu);
+    free(j);
+}
+
+void janitor_poke(struct janitor *j)
+{
+    pthread_mutex_lock(&j->mu);
+    j->is_poked = true;
+    pthread_cond_signal(&j->wake);
+    pthread_mutex_unlock(&j->mu);
+}
