@@ -47,11 +47,11 @@ int mon_console_input(struct mon *m, struct str bytes)
 }
 
 /* Keeps the last line that QEMU wrote to its standard error: the reason when it ends by itself.
- */
+ * It writes a line in pieces. */
 void mon_stderr_read(struct mon *m)
 {
     char piece[1024];
-    ssize_t n = read(m->err_fd, piece, sizeof(piece) - 1);
+    ssize_t n = read(m->err_fd, piece, sizeof(piece));
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
     }
@@ -60,15 +60,20 @@ void mon_stderr_read(struct mon *m)
         m->err_fd = -1;
         return;
     }
-    struct str text = str_trim(str_n(piece, (size_t)n));
-    struct str line = STR_NONE, last = STR_NONE;
-    while (text.n && str_next(&text, '\n', &line)) {
-        last = line;
+    for (ssize_t i = 0; i < n; i++) {
+        char c = piece[i];
+        if (c == '\n') {
+            m->is_line_over = true;
+            log_warn_rl("qemu.said", KV_CSTR("line", m->st.text));
+            continue;
+        }
+        if (m->is_line_over) {
+            m->is_line_over = false;
+            m->text_n = 0;
+        }
+        if (m->text_n + 1 < sizeof(m->st.text)) {
+            m->st.text[m->text_n++] = c >= ' ' && c <= '~' ? c : '?';
+            m->st.text[m->text_n] = '\0';
+        }
     }
-    log_warn_rl("qemu.said", KV_STR("line", last));
-    size_t k = 0;
-    for (; k < last.n && k + 1 < sizeof(m->st.text); k++) {
-        m->st.text[k] = last.p[k] >= ' ' && last.p[k] <= '~' ? last.p[k] : '?';
-    }
-    m->st.text[k] = '\0';
 }

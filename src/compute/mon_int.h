@@ -62,7 +62,9 @@ struct mon {
     int qmp_fd, con_fd, err_fd, pid_fd; /* -1 = none */
     bool is_child;                      /* QEMU is our child: its end can be waited for */
     struct console_log log;
-    bool is_log_failed;
+    bool is_log_failed,
+        is_line_over; /* is_line_over: the next byte begins a new line of QEMU's */
+    size_t text_n;
 
     struct qmp *qmp;
     uint64_t next_id;
