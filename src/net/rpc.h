@@ -22,6 +22,7 @@
 #define RPC_MAX_FDS   16
 /* Limits of a server. */
 #define RPC_MAX_CONNS 256 /* further ones are closed at once */
+#define RPC_MAX_USER  64  /* of one user that is neither root nor ours */
 #define RPC_MAX_INFLIGHT \
     256 /* unanswered requests of a peer: no more is read from it until some are answered */
 #define RPC_MAX_QUEUED \

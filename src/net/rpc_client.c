@@ -16,8 +16,8 @@ LOG_MODULE("net.rpc");
 
 #define BACKOFF_MIN_NS  (20 * NS_PER_MS)
 #define BACKOFF_MAX_NS  (1 * NS_PER_S)
-#define MAX_EVENT_BYTES (64u << 20) /* events put aside while a call-back waits for an answer \
-                                     */
+/* Events put aside while a call-back waits for an answer. */
+#define MAX_EVENT_BYTES (64u << 20)
 
 /* One rpc_call() that waits; lives on its caller's stack. */
 struct call {

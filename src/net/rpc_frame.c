@@ -282,7 +282,9 @@ struct rpc_msg *rpc_err_encode(uint32_t id, const struct err *err)
     buf_add(&b, str_n(head, sizeof(head)));
     buf_add(&b, hint);
     buf_add(&b, msg);
-    return rpc_msg_new(RPC_ERROR, id, name, buf_str(&b));
+    struct rpc_msg *m = rpc_msg_new(RPC_ERROR, id, name, buf_str(&b));
+    assert(m); /* its parts are bounded */
+    return m;
 }
 
 /* err.name and err.hint are static strings everywhere; those of the far side are few, so each

@@ -102,6 +102,42 @@ static void more_peers_than_the_limit_are_refused(void **state)
     rpc_client_free(c);
 }
 
+/* A user of the machine who holds all the places he gets leaves room for us. */
+static void one_user_cannot_take_all_places(void **state)
+{
+    struct world *w = *state;
+    if (geteuid() != 0) {
+        return; /* needs a second user */
+    }
+    assert_int_equal(chmod(w->dir, 0711), 0);
+    assert_int_equal(chmod(w->path, 0666), 0);
+    int p[2];
+    assert_int_equal(pipe2(p, O_CLOEXEC), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        char is_ok = (char)(setgid(4711) == 0 && setuid(4711) == 0);
+        static int fds[RPC_MAX_USER];
+        for (int i = 0; is_ok && i < RPC_MAX_USER; i++) {
+            fds[i] = raw_connect(w);
+        }
+        int extra = raw_connect(w);
+        is_ok = (char)(is_ok && is_closed_within(extra, 5000) && !is_closed_within(fds[0], 20));
+        ssize_t n = write(p[1], &is_ok, 1);
+        (void)n;
+        pause(); /* keeps its places */
+    }
+    char is_ok = 0;
+    assert_int_equal(read(p[0], &is_ok, 1), 1);
+    assert_int_equal(is_ok, 1);
+    struct rpc_client *c = rpc_client_new(w->path, NULL, NULL);
+    assert_int_equal(rpc_call(c, STR("echo"), STR(""), NULL, 0, CALL_NS, NULL, NULL), 0);
+    rpc_client_free(c);
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    close(p[0]);
+    close(p[1]);
+}
+
 /* Descriptors run out in the server's process: it waits instead of spinning, and serves again
  * when there are some. */
 static void a_server_without_descriptors_recovers(void **state)
@@ -271,6 +307,7 @@ int main(void)
         TEST(a_reader_that_does_not_read_is_disconnected),
         TEST(a_reader_that_makes_no_progress_is_disconnected),
         TEST(more_peers_than_the_limit_are_refused),
+        TEST(one_user_cannot_take_all_places),
         TEST(a_server_without_descriptors_recovers),
         TEST(a_peer_with_too_many_open_requests_waits),
         TEST(answers_outlive_the_server),

@@ -384,11 +384,27 @@ static void on_conn(void *ctx, uint32_t ready)
 
 /* ---- accepting ---- */
 
+/* One local user must not be able to take all places. */
+static bool has_room(const struct rpc_server *s, uid_t uid)
+{
+    if (s->conns.n >= RPC_MAX_CONNS) {
+        return false;
+    }
+    if (uid == 0 || uid == geteuid()) {
+        return true;
+    }
+    size_t n = 0;
+    for (size_t i = 0; i < s->conns.n; i++) {
+        n += s->conns.v[i]->peer.uid == uid;
+    }
+    return n < RPC_MAX_USER;
+}
+
 static void conn_new(struct rpc_server *s, int fd)
 {
     struct ucred cred = {0};
     socklen_t n = sizeof(cred);
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0 || s->conns.n >= RPC_MAX_CONNS) {
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0 || !has_room(s, cred.uid)) {
         log_debug("rpc.refused", KV_U64("peers", s->conns.n));
         close(fd);
         return;
