@@ -1,7 +1,10 @@
 #include "net/http_int.h"
 
 #include <assert.h>
+#include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
+#include <sys/socket.h>
 
 /* What other threads do to a request: they leave it under the lock, and the loop's thread is
  * told when it does not look anyway. */
@@ -208,4 +211,14 @@ int http_req_listener(const struct http_req *req)
 struct loop *http_req_loop(const struct http_req *req)
 {
     return req->w->l;
+}
+
+int http_req_set_hop_limit(const struct http_req *req, int n_hops)
+{
+    bool is_v4 = req->c->peer.ss_family == AF_INET;
+    if (setsockopt(req->c->fd, is_v4 ? IPPROTO_IP : IPPROTO_IPV6, is_v4 ? IP_TTL : IPV6_UNICAST_HOPS,
+                   &n_hops, sizeof(n_hops))) {
+        return -errno;
+    }
+    return 0;
 }

@@ -120,6 +120,9 @@ void http_req_resume(struct http_req *req); /* any thread */
 void http_req_hold(struct http_req *req);
 void http_req_release(struct http_req *req);
 struct loop *http_req_loop(const struct http_req *req);
+/* Packets of the answer travel at most so many hops (IP TTL); stays so for the connection. On the loop thread,
+ * before the answer. */
+MUST_CHECK int http_req_set_hop_limit(const struct http_req *req, int n_hops);
 
 struct http_answer {
     int status;
