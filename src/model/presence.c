@@ -30,7 +30,8 @@ static int put(struct presence *p, struct err *err)
         p->lease = 0;
         return r;
     }
-    const struct kv_op op = {.type = KV_PUT, .key = str_c(p->key), .value = str_c(p->value), .lease = p->lease};
+    const struct kv_op op = {
+        .type = KV_PUT, .key = str_c(p->key), .value = str_c(p->value), .lease = p->lease};
     uint64_t rev = 0;
     r = kv_txn(p->kv, NULL, 0, &op, 1, &rev, err);
     if (r < 0) {
@@ -59,8 +60,7 @@ static bool pause_until_next(struct presence *p)
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += KEEPALIVE_S;
     pthread_mutex_lock(&p->mu);
-    while (!p->is_stopping && pthread_cond_timedwait(&p->wake, &p->mu, &until) == 0) {
-    }
+    while (!p->is_stopping && pthread_cond_timedwait(&p->wake, &p->mu, &until) == 0) {}
     bool goes_on = !p->is_stopping;
     pthread_mutex_unlock(&p->mu);
     return goes_on;
@@ -102,7 +102,8 @@ static char *record(const struct config *cfg, const char *service, const char *v
     return text;
 }
 
-struct presence *presence_start(struct kv *kv, const struct config *cfg, const char *service, const char *version)
+struct presence *presence_start(struct kv *kv, const struct config *cfg, const char *service,
+                                const char *version)
 {
     struct presence *p = calloc(1, sizeof(*p));
     pthread_condattr_t attr;

@@ -13,6 +13,7 @@
 struct presence;
 
 /* 'service' is the short name: "awsgw". Never blocks. */
-struct presence *presence_start(struct kv *kv, const struct config *cfg, const char *service, const char *version);
+struct presence *presence_start(struct kv *kv, const struct config *cfg, const char *service,
+                                const char *version);
 void presence_stop(struct presence *p); /* NULL is fine */
 DEFINE_CLEANUP(struct presence *, presence_stop);

@@ -1,0 +1,131 @@
+#include "base/time.h"
+#include "codec/json.h"
+#include "spx/admin.h"
+#include "spx/cmds.h"
+#include "spx/dirs.h"
+#include "spx/host.h"
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+
+int cmd_version(struct spx *s, struct err *err)
+{
+    puts(s->is_json ? "{\"version\":\"" SPX_VERSION "\"}" : "spx " SPX_VERSION);
+    return 0;
+}
+
+int cmd_config_check(struct spx *s, struct err *err)
+{
+    s->config_path = s->n_pos ? s->pos[0] : s->config_path;
+    int r = spx_config(s, err);
+    if (r == 0) {
+        printf(s->is_json ? "{\"file\":\"%s\",\"ok\":true}\n" : "%s is good\n", s->cfg->path);
+    }
+    return r;
+}
+
+int cmd_config_doc(struct spx *s, struct err *err)
+{
+    AUTO_BUF out;
+    buf_init(&out, 1u << 20);
+    config_doc(&out);
+    fputs(buf_cstr(&out), stdout);
+    return 0;
+}
+
+static bool is_word_of(char **argv, const char *option)
+{
+    size_t n = strlen(option);
+    for (; *argv; argv++) {
+        if (strncmp(*argv, option, n) == 0 && ((*argv)[n] == 0 || (*argv)[n] == '=')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The user's own CLI with what a profile of an old version cannot say. */
+int cmd_aws(struct spx *s, struct err *err)
+{
+    int r = spx_config(s, err);
+    if (r < 0) {
+        return r;
+    }
+    size_t n = 0, n_rest = 0;
+    while (s->rest[n_rest]) {
+        n_rest++;
+    }
+    char **argv = arena_array(s->arena, n_rest + 8, sizeof(*argv));
+    if (!argv) {
+        return fail(err, -E2BIG, "TooLarge", "too many arguments");
+    }
+    const char *const pairs[][2] = {{"--endpoint-url", admin_endpoint(s)},
+                                    {"--ca-bundle", certs_ca_path(s->arena, s->cfg)},
+                                    {"--region", s->cfg->region}};
+    argv[n++] = strdup("aws");
+    for (size_t i = 0; i < ARRAY_LEN(pairs); i++) {
+        if (!is_word_of(s->rest, pairs[i][0])) {
+            argv[n++] = strdup(pairs[i][0]);
+            argv[n++] = strdup(pairs[i][1]);
+        }
+    }
+    if (!is_word_of(s->rest, "--profile") && !getenv("AWS_PROFILE") &&
+        !getenv("AWS_ACCESS_KEY_ID")) {
+        setenv("AWS_PROFILE", "spinifex", 1);
+    }
+    memcpy(argv + n, s->rest, (n_rest + 1) * sizeof(*argv));
+    fflush(stdout);
+    execvp("aws", argv);
+    r = fail(err, -errno, "SpawnFailed", "aws: %m");
+    err_hint(err, "install it: apt install awscli");
+    return r;
+}
+
+/* The gateway reads its certificate again at SIGHUP. */
+static int reload_gateway(struct spx *s, struct err *err)
+{
+    AUTO(json_freep) struct json *j = NULL;
+    struct err e = ERR_INIT;
+    int r = spx_call(s, "awsgw.sock", "health", STR("{}"), -1, 5 * NS_PER_S, &j, &e);
+    if (r == -ENOTCONN) {
+        fputs("the gateway does not run; it will use the certificate when it starts\n", stderr);
+        return 0;
+    }
+    if (r < 0) {
+        return fail(err, r, e.name, "%s", e.msg);
+    }
+    pid_t pid = (pid_t)json_get_u64(j, "pid", 0);
+    if (pid <= 1 || kill(pid, SIGHUP) < 0) {
+        return fail(err, -errno, "ReloadFailed", "telling the gateway (process %d): %m",
+                    (int)pid);
+    }
+    return 0;
+}
+
+int cmd_cert_renew(struct spx *s, struct err *err)
+{
+    bool is_changed = false;
+    char why[ERR_MSG_MAX] = "";
+    uint64_t days = 0;
+    int r = spx_number(s, "--days-left", 1, 397, 30, &days);
+    r = r ? r : spx_config(s, err);
+    r = r || !s->cfg->uid_base ? r : spx_need_root(s, err);
+    if (r) {
+        return r;
+    }
+    r = certs_make(s->cfg, spx_is_set(s, "--force") ? 100000u : (unsigned)days, &is_changed,
+                   why, sizeof(why), err);
+    if (r < 0) {
+        return r;
+    }
+    if (!is_changed) {
+        puts(s->is_json ? "{\"renewed\":false}"
+                        : "the certificate is good; --force makes a new one");
+        return 0;
+    }
+    r = reload_gateway(s, err);
+    if (r == 0) {
+        puts(s->is_json ? "{\"renewed\":true}" : "the certificate is new");
+    }
+    return r;
+}

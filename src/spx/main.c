@@ -1,0 +1,153 @@
+#include "base/macro.h"
+#include "spx/cmds.h"
+#include <signal.h>
+
+/* clang-format off */
+#define SUBS(a) .sub = (a), .n_sub = ARRAY_LEN(a)
+#define OPTS(a) .opts = (a), .n_opts = ARRAY_LEN(a)
+
+static const struct spx_opt account_filter[] = {
+    {"--account", "ID", "only what belongs to this account"},
+};
+static const struct spx_opt vms_opts[] = {
+    {"--account", "ID", "only what belongs to this account"},
+    {"--all", NULL, "terminated ones too"},
+};
+static const struct spx_cmd get_cmds[] = {
+    {.name = "nodes", .help = "Hosts and the services that run there.", .fn = cmd_get_nodes},
+    {.name = "vms", .help = "Instances of all accounts.", .fn = cmd_get_vms, OPTS(vms_opts)},
+    {.name = "volumes", .help = "Volumes of all accounts.", .fn = cmd_get_volumes, OPTS(account_filter)},
+    {.name = "images", .help = "Machine images.", .fn = cmd_get_images},
+    {.name = "accounts", .help = "Accounts.", .fn = cmd_get_accounts},
+};
+static const struct spx_cmd top_cmds[] = {
+    {.name = "nodes", .help = "What is used, what is free, and how many of each type still fit.", .fn = cmd_top_nodes},
+};
+
+static const struct spx_opt init_opts[] = {
+    {"--node", "NAME", "name of this node (default: node1)"},
+    {"--nodes", "N", "number of nodes (1)"},
+    {"--host", "ADDRESS", "address under which this node is reached (default: that of its default route)"},
+    {"--region", "NAME", "name of the region (default: ap-southeast-2)"},
+    {"--az", "NAME", "availability zone (default: the region and \"a\")"},
+    {"--account", "NAME", "name of the first account (default: main)"},
+    {"--port", "N", "port of the AWS API (default: 9999)"},
+    {"--config-dir", "DIR", "default: /etc/spinifex"},
+    {"--data-dir", "DIR", "default: /var/lib/spinifex"},
+    {"--run-dir", "DIR", "default: /run/spinifex"},
+    {"--uid-base", "N", "first of the user ids of services and guests (default: 70000; 0: nobody changes users)"},
+    {"--force", NULL, "write the configuration again; keys, accounts and data stay"},
+    {"--no-profile", NULL, "write no AWS profile"},
+};
+static const struct spx_opt profile_of_account[] = {
+    {"--profile", "NAME", "write the key into this profile of the calling user"},
+};
+static const struct spx_cmd account_cmds[] = {
+    {.name = "create", .args = "NAME", .help = "Makes an account with a user 'admin' and an access key.",
+     .more = "The secret is shown this once.", .min_pos = 1, .max_pos = 1, .fn = cmd_account_create, OPTS(profile_of_account)},
+    {.name = "list", .help = "Accounts.", .fn = cmd_get_accounts},
+    {.name = "key", .args = "ACCOUNT", .help = "Makes one more access key for the account's user 'admin'.",
+     .more = "The secret is shown this once.", .min_pos = 1, .max_pos = 1, .fn = cmd_account_key, OPTS(profile_of_account)},
+    {.name = "delete", .args = "ACCOUNT", .help = "Takes an empty account away.",
+     .more = "Refused while it has instances, volumes, images or key pairs: the message says what is left.",
+     .min_pos = 1, .max_pos = 1, .fn = cmd_account_delete},
+};
+static const struct spx_opt restore_opts[] = {
+    {"--force", NULL, "replace what is there"},
+};
+static const struct spx_cmd state_cmds[] = {
+    {.name = "get", .args = "KEY", .help = "One value of the store.", .min_pos = 1, .max_pos = 1, .fn = cmd_state_get},
+    {.name = "list", .args = "[PREFIX]", .help = "Keys of the store.", .max_pos = 1, .fn = cmd_state_list},
+    {.name = "dump", .args = "FILE", .help = "Copies the store into a file.", .min_pos = 1, .max_pos = 1, .fn = cmd_state_dump},
+    {.name = "restore", .args = "FILE", .help = "Fills the store from a dump; the services must be down.", .min_pos = 1,
+     .max_pos = 1, .fn = cmd_state_restore, OPTS(restore_opts)},
+};
+static const struct spx_opt import_opts[] = {
+    {"--name", "NAME", "name of the image (default: from the file's name)"},
+    {"--description", "TEXT", "what it is"},
+    {"--account", "ID", "owner (default: the oldest account)"},
+    {"--sha256", "HEX", "refuse the file when its checksum differs"},
+    {"--format", "FORMAT", "raw, qcow2, vmdk, vhdx, ova (default: looked at)"},
+    {"--arch", "ARCH", "x86_64 or arm64"},
+    {"--boot-mode", "MODE", "bios or uefi"},
+    {"--platform", "NAME", "windows"},
+    {"--root-device", "NAME", "default: /dev/sda1"},
+    {"--private", NULL, "for its owner only"},
+};
+static const struct spx_opt build_opts[] = {
+    {"--out", "FILE", "default: /var/cache/spinifex/mini/mini.raw"},
+    {"--debs", "DIR", "take the packages from here: for a machine without internet"},
+    {"--no-import", NULL, "only make the file"},
+    {"--account", "ID", "owner (default: the oldest account)"},
+    {"--private", NULL, "for its owner only"},
+};
+static const struct spx_cmd images_cmds[] = {
+    {.name = "build", .args = "mini", .help = "Builds the small image from Debian packages and imports it.", .min_pos = 1,
+     .max_pos = 1, .fn = cmd_images_build, OPTS(build_opts)},
+    {.name = "import", .args = "FILE|URL", .help = "Imports raw, qcow2, vmdk, vhdx or ova (also .gz, .xz, .zst, .tar).",
+     .min_pos = 1, .max_pos = 1, .fn = cmd_images_import, OPTS(import_opts)},
+    {.name = "list", .help = "Machine images.", .fn = cmd_get_images},
+    {.name = "remove", .args = "IMAGE", .help = "Removes an image; volumes made from it stay.", .min_pos = 1, .max_pos = 1,
+     .fn = cmd_images_remove},
+};
+static const struct spx_opt renew_opts[] = {
+    {"--days-left", "N", "renew when it ends within N days (default: 30)"},
+    {"--force", NULL, "renew in any case"},
+};
+static const struct spx_cmd cert_cmds[] = {
+    {.name = "renew", .help = "Makes a new server certificate when it is needed; the gateway takes it without a restart.",
+     .fn = cmd_cert_renew, OPTS(renew_opts)},
+};
+static const struct spx_cmd admin_cmds[] = {
+    {.name = "init", .help = "Makes this host a node: configuration, folders, certificates, first account, AWS profile.",
+     .fn = cmd_admin_init, OPTS(init_opts)},
+    {.name = "account", .help = "Accounts and their keys.", SUBS(account_cmds)},
+    {.name = "images", .help = "Machine images.", SUBS(images_cmds)},
+    {.name = "cert", .help = "The server certificate.", SUBS(cert_cmds)},
+    {.name = "state", .help = "The store, for the person who must look.", SUBS(state_cmds)},
+};
+
+static const struct spx_cmd config_cmds[] = {
+    {.name = "check", .args = "[FILE]", .help = "Says what is wrong with the configuration.", .max_pos = 1, .fn = cmd_config_check},
+    {.name = "doc", .help = "All keys of the configuration.", .fn = cmd_config_doc},
+};
+static const struct spx_opt profile_opts[] = {
+    {"--name", "NAME", "name of the profile (default: spinifex)"},
+    {"--account", "ID", "account whose key it gets (default: the oldest)"},
+};
+static const struct spx_cmd profile_cmds[] = {
+    {.name = "write", .help = "Writes the AWS profile of the calling user (of $SUDO_USER under sudo).", .fn = cmd_profile_write,
+     OPTS(profile_opts)},
+};
+static const struct spx_opt up_opts[] = {
+    {"--detach", NULL, "come back when every service answers"},
+    {"--log-dir", "DIR", "default: log in the data folder"},
+    {"--log-level", "LEVEL", "error, warn, info or debug"},
+};
+static const struct spx_opt down_opts[] = {
+    {"--keep-guests", NULL, "guests run on"},
+    {"--force", NULL, "go on when guests cannot be stopped"},
+    {"--timeout", "SECONDS", "how long services may take (default: 240)"},
+};
+
+static const struct spx_cmd root_cmds[] = {
+    {.name = "up", .help = "Starts the services of this node and watches over them.", .fn = cmd_up, OPTS(up_opts)},
+    {.name = "down", .help = "Stops guests, then services; keeps all data.", .fn = cmd_down, OPTS(down_opts)},
+    {.name = "get", .help = "Lists what there is.", SUBS(get_cmds)},
+    {.name = "top", .help = "What is used.", SUBS(top_cmds)},
+    {.name = "admin", .help = "Setting up and looking after a node.", SUBS(admin_cmds)},
+    {.name = "config", .help = "The configuration.", SUBS(config_cmds)},
+    {.name = "profile", .help = "The AWS profile.", SUBS(profile_cmds)},
+    {.name = "aws", .args = "...", .help = "Runs the AWS CLI against this cloud, whatever its version.", .fn = cmd_aws,
+     .takes_rest = true},
+    {.name = "version", .help = "Prints the version.", .fn = cmd_version},
+};
+const struct spx_cmd spx_root = {
+    .name = "spx", .help = "Spinifex: a cloud for one box or a few, that speaks AWS.", SUBS(root_cmds)};
+/* clang-format on */
+
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_IGN);
+    return spx_main(&spx_root, argc, argv);
+}

@@ -1,0 +1,237 @@
+#include "spx/profile.h"
+#include "base/file.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#define MAX_FILE (1u << 20)
+
+/* The name in "[ name ]", STR_NONE when the line is no header. Quotes are the CLI's: [profile
+ * "x"]. */
+static bool is_header(struct str line, const char *section)
+{
+    line = str_trim(line);
+    ptrdiff_t end = str_find(line, ']', 0);
+    if (line.n == 0 || line.p[0] != '[' || end < 0) {
+        return false;
+    }
+    struct str have = str_trim(str_n(line.p + 1, (size_t)end - 1));
+    struct str want = str_c(section);
+    while (have.n && want.n) {
+        if (have.p[0] == '"' || have.p[0] == '\'') {
+            have = str_skip(have, 1);
+        } else if (have.p[0] == ' ' || have.p[0] == '\t') {
+            if (want.p[0] != ' ') {
+                return false;
+            }
+            have = str_trim(have);
+            want = str_trim(want);
+        } else if (have.p[0] != want.p[0]) {
+            return false;
+        } else {
+            have = str_skip(have, 1);
+            want = str_skip(want, 1);
+        }
+    }
+    return want.n == 0 && (have.n == 0 || str_eqc(have, "\"") || str_eqc(have, "'"));
+}
+
+/* The pair that a line sets, or NULL. Lines that begin with a blank belong to the one before.
+ */
+static const struct profile_pair *pair_of(struct str line, const struct profile_pair *pairs,
+                                          size_t n)
+{
+    struct str key = str_cut(line, '=');
+    if (key.n == line.n || line.n == 0 || line.p[0] == ' ' || line.p[0] == '\t') {
+        return NULL;
+    }
+    key = str_trim(key);
+    for (size_t i = 0; i < n; i++) {
+        if (str_ieqc(key, pairs[i].key)) {
+            return &pairs[i];
+        }
+    }
+    return NULL;
+}
+
+static void add_pair(struct buf *out, const struct profile_pair *p, const char *eol)
+{
+    if (str_is_set(p->value)) {
+        buf_fmt(out, "%s = %.*s%s", p->key, STR_ARG(p->value), eol);
+    }
+}
+
+/* The next line with its end of line; false at the end of the text. */
+static bool next_line(struct str *rest, struct str *ret)
+{
+    if (rest->n == 0) {
+        return false;
+    }
+    ptrdiff_t i = str_find(*rest, '\n', 0);
+    *ret = str_n(rest->p, i < 0 ? rest->n : (size_t)i + 1);
+    *rest = str_skip(*rest, ret->n);
+    return true;
+}
+
+void profile_merge(struct str text, const char *section, const struct profile_pair *pairs,
+                   size_t n, struct buf *out)
+{
+    const char *eol = str_find_str(text, STR("\r\n")) >= 0 ? "\r\n" : "\n";
+    struct str rest = text.p ? text : STR(""), line = STR_NONE;
+    bool is_found = false;
+    while (!is_found && next_line(&rest, &line)) {
+        buf_add(out, line);
+        is_found = is_header(line, section);
+    }
+    if (out->n && out->p[out->n - 1] != '\n') {
+        buf_addc(out, eol);
+    }
+    if (!is_found) {
+        buf_fmt(out, "%s[%s]%s", out->n ? eol : "", section, eol);
+    }
+    /* Ours come first in the section; what was there under the same names goes. */
+    for (size_t i = 0; i < n; i++) {
+        add_pair(out, &pairs[i], eol);
+    }
+    bool is_dropped = false;
+    while (is_found && next_line(&rest, &line)) {
+        struct str trimmed = str_trim(line);
+        bool is_continued = trimmed.n && (line.p[0] == ' ' || line.p[0] == '\t');
+        if (trimmed.n && trimmed.p[0] == '[' && !is_continued) {
+            buf_add(out, line);
+            break;
+        }
+        is_dropped = is_continued ? is_dropped : pair_of(line, pairs, n) != NULL;
+        if (!is_dropped) {
+            buf_add(out, line);
+        }
+    }
+    buf_add(out, rest);
+}
+
+int profile_find_user(struct profile_user *ret, struct err *err)
+{
+    const char *sudo = geteuid() == 0 ? getenv("SUDO_USER") : NULL;
+    errno = 0;
+    const struct passwd *pw = sudo && sudo[0] ? getpwnam(sudo) : getpwuid(geteuid());
+    if (!pw) {
+        return fail(err, errno ? -errno : -ENOENT, "NoSuchUser", "there is no user %s",
+                    sudo ? sudo : "for this process");
+    }
+    const char *home = pw->pw_dir;
+    if (pw->pw_uid == geteuid() && getenv("HOME") && getenv("HOME")[0] == '/') {
+        home = getenv("HOME");
+    }
+    if (strlen(home) >= sizeof(ret->home) || strlen(pw->pw_name) >= sizeof(ret->name)) {
+        return fail(err, -ENAMETOOLONG, "NoSuchUser", "the home of user %s has a long name",
+                    pw->pw_name);
+    }
+    *ret = (struct profile_user){
+        .uid = pw->pw_uid, .gid = pw->pw_gid, .is_other = pw->pw_uid != geteuid()};
+    memcpy(ret->name, pw->pw_name, strlen(pw->pw_name) + 1);
+    memcpy(ret->home, home, strlen(home) + 1);
+    return 0;
+}
+
+/* Replaces the file, or what it is a link to. */
+static int merge_file(const char *path, const char *section, const struct profile_pair *pairs,
+                      size_t n, struct err *err)
+{
+    char real[PATH_MAX];
+    AUTO_FREE char *text = NULL;
+    size_t len = 0;
+    if (!realpath(path, real)) {
+        if (errno != ENOENT || strlen(path) >= sizeof(real)) {
+            return fail(err, -errno, "OpenFailed", "%s: %m", path);
+        }
+        memcpy(real, path, strlen(path) + 1);
+        char *slash = strrchr(real, '/');
+        if (slash && slash != real) {
+            *slash = 0;
+            int r = file_mkdirs(real, 0755, err);
+            if (r < 0) {
+                return r;
+            }
+            *slash = '/';
+        }
+    } else {
+        int r = file_read(real, MAX_FILE, &text, &len, err);
+        if (r < 0) {
+            return r;
+        }
+    }
+    AUTO_BUF out;
+    buf_init(&out, 2 * MAX_FILE);
+    profile_merge(str_n(text ? text : "", len), section, pairs, n, &out);
+    if (!buf_ok(&out)) {
+        return fail(err, -EFBIG, "WriteFailed", "%s is too large", path);
+    }
+    struct stat st;
+    bool is_same = text && str_eq(buf_str(&out), str_n(text, len)) && stat(real, &st) == 0 &&
+                   (st.st_mode & 07777) == 0600;
+    return is_same ? 0 : file_write_atomic(real, buf_str(&out), 0600, err);
+}
+
+static int write_both(const struct profile *p, const char *config, const char *credentials,
+                      struct err *err)
+{
+    const struct profile_pair conf[] = {
+        {"region", str_c(p->region)},
+        {"endpoint_url", str_c(p->endpoint)},
+        {"ca_bundle", str_c(p->ca_path)},
+    };
+    const struct profile_pair cred[] = {
+        {"aws_access_key_id", p->access_key},
+        {"aws_secret_access_key", p->secret},
+        {"aws_session_token", STR_NONE}, /* an old one would spoil the new key */
+    };
+    char section[80];
+    snprintf(section, sizeof(section), "profile %s", p->name);
+    int r = merge_file(config, section, conf, ARRAY_LEN(conf), err);
+    return r < 0 ? r : merge_file(credentials, p->name, cred, ARRAY_LEN(cred), err);
+}
+
+static int path_of(const struct profile_user *u, const char *env, const char *name, char *ret,
+                   size_t size, struct err *err)
+{
+    const char *v = getenv(env);
+    int n = !v || !v[0]                  ? snprintf(ret, size, "%s/.aws/%s", u->home, name)
+            : v[0] == '~' && v[1] == '/' ? snprintf(ret, size, "%s%s", u->home, v + 1)
+                                         : snprintf(ret, size, "%s", v);
+    return n < 0 || (size_t)n >= size ? fail(err, -ENAMETOOLONG, "OpenFailed",
+                                             "the name of the AWS %s file is too long", name)
+                                      : 0;
+}
+
+int profile_write(const struct profile_user *u, const struct profile *p, char *ret_config,
+                  char *ret_credentials, size_t path_size, struct err *err)
+{
+    int r = path_of(u, "AWS_CONFIG_FILE", "config", ret_config, path_size, err);
+    r = r < 0 ? r
+              : path_of(u, "AWS_SHARED_CREDENTIALS_FILE", "credentials", ret_credentials,
+                        path_size, err);
+    if (r < 0) {
+        return r;
+    }
+    gid_t groups[64];
+    int n_groups = 0;
+    if (u->is_other) {
+        n_groups = getgroups(ARRAY_LEN(groups), groups);
+        if (n_groups < 0 || initgroups(u->name, u->gid) < 0 || setegid(u->gid) < 0 ||
+            seteuid(u->uid) < 0) {
+            return fail(err, -errno, "AccessDenied", "becoming user %s: %m", u->name);
+        }
+    }
+    mode_t old = umask(077);
+    r = write_both(p, ret_config, ret_credentials, err);
+    umask(old);
+    if (u->is_other &&
+        (seteuid(0) < 0 || setegid(0) < 0 || setgroups((size_t)n_groups, groups) < 0)) {
+        abort(); /* going on with half of somebody's rights is not safe */
+    }
+    return r;
+}

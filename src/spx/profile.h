@@ -1,0 +1,39 @@
+/* profile.h — the profile "spinifex" in a user's AWS files.
+ * Not here: which account and key (cmd_profile.c).
+ * Threads:  none of its own.
+ * Memory:   appends to buffers.
+ * Errors:   negative errno and *err. Every byte outside the profile's own lines stays as it
+ * was; [default] is never touched. */
+#pragma once
+#include "base/buf.h"
+#include "base/err.h"
+#include <sys/types.h>
+
+struct profile_pair {
+    const char *key;
+    struct str value; /* STR_NONE: the key is taken out */
+};
+
+/* Appends 'text' with the section changed or added. 'section' without brackets: "profile x". */
+void profile_merge(struct str text, const char *section, const struct profile_pair *pairs,
+                   size_t n, struct buf *out);
+
+/* Whose files: $SUDO_USER's when root, else the caller's. */
+struct profile_user {
+    uid_t uid;
+    gid_t gid;
+    char name[64], home[400];
+    bool is_other; /* not the user this process runs as */
+};
+MUST_CHECK int profile_find_user(struct profile_user *ret, struct err *err);
+
+struct profile {
+    const char *name; /* "spinifex" */
+    const char *endpoint, *ca_path, *region;
+    struct str access_key, secret;
+};
+/* Writes both files as that user (links in his folders lead nowhere that he could not write
+ * himself), mode 0600. The paths that were used come back. */
+MUST_CHECK int profile_write(const struct profile_user *u, const struct profile *p,
+                             char *ret_config, char *ret_credentials, size_t path_size,
+                             struct err *err);
