@@ -120,7 +120,7 @@ def read_ops(path, api):
 
 
 def snake(name):
-    """RunInstances -> run_instances, VPCIDs -> vpc_ids: the rule of the AWS SDK for Python, so that names can be guessed."""
+    """RunInstances -> run_instances, ClientIDs -> client_ids: the rule of the AWS SDK for Python, so that names can be guessed."""
     m = re.search('[A-Z]{2,}s$', name)
     if m:
         head = name[:m.start()]
