@@ -151,7 +151,9 @@ static bool is_dns_name(struct str s)
         return false;
     }
     struct str label = STR_NONE;
+    bool is_number = true; /* a last label of digits is an address mistyped */
     while (str_next(&s, '.', &label)) {
+        is_number = true;
         if (label.n == 0 || label.n > 63 || label.p[0] == '-' || label.p[label.n - 1] == '-') {
             return false;
         }
@@ -161,9 +163,10 @@ static bool is_dns_name(struct str s)
                   c == '-' || c == '_')) {
                 return false;
             }
+            is_number = is_number && c >= '0' && c <= '9';
         }
     }
-    return true;
+    return !is_number;
 }
 
 /* The bytes of an address: 4, 16, or 0 when it is not one. */
