@@ -68,8 +68,10 @@ struct kv_watch {
     bool is_reset_due, is_synced;
     char *cursor; /* owned; last key listed, NULL = none yet */
     size_t cursor_n;
-    uint32_t id;      /* remote: number on the wire */
-    uint64_t session; /* remote: session that knows it, 0 = none */
+    uint32_t id;        /* remote: number on the wire */
+    uint64_t session;   /* remote: session that knows it, 0 = none */
+    struct err refusal; /* remote: why the far side does not want it */
+    uint64_t retry_ns;  /* remote: when a refused one is tried again */
 };
 
 struct watch_set {
