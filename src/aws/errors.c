@@ -52,6 +52,7 @@ static const char *const plain[] = {
     "EncryptedVolumesNotSupported",
     "FilterLimitExceeded",
     "GatewayTimeout",
+    "IdempotentInstanceTerminated",
     "IdempotentParameterMismatch",
     "IncorrectInstanceState",
     "IncorrectState",
@@ -112,6 +113,7 @@ static const char *const plain[] = {
     "NoSuchEntity",
     "ExpiredTokenException",
     "InvalidAction",
+    "UnsupportedHibernationConfiguration",
 };
 
 static int fixed_status(const char *code)
