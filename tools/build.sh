@@ -1,0 +1,14 @@
+#!/bin/bash
+# Builds everything that runs into build/, as the person who called.
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+jobs=$(nproc)
+# A compiler takes up to 700 MB: small boxes must not swap.
+mem=$(awk '/MemAvailable/ {print int($2 / 700000)}' /proc/meminfo)
+[ "$jobs" -le "$mem" ] || jobs=$((mem > 0 ? mem : 1))
+
+if [ ! -f "$build/build.ninja" ]; then
+    quietly as_caller meson setup "$build" "$root" -Dtests=false
+fi
+cd "$build"
+as_caller ninja -j "$jobs" --quiet

@@ -1,0 +1,44 @@
+# Read by the scripts beside it: where things are, and who asked.
+# shellcheck shell=bash
+set -euo pipefail
+export LC_ALL=C.UTF-8
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=$root/build
+spx=$build/src/spx/spx
+
+say() { printf '\033[1m== %s\033[0m\n' "$*"; }
+die() {
+    printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+    exit 1
+}
+need_root() {
+    [ "$(id -u)" = 0 ] || die "only root may do this: sudo make $1"
+}
+
+# The person behind sudo: what is built and written in the tree is his.
+caller=${SUDO_USER:-$(id -un)}
+[ "$(id -u)" = 0 ] || caller=$(id -un)
+caller_home=$(getent passwd "$caller" | cut -d: -f6)
+
+# Runs a command as that person, with an environment of his own.
+as_caller() {
+    if [ "$(id -u)" = 0 ] && [ "$caller" != root ]; then
+        runuser -u "$caller" -- env -u SUDO_USER HOME="$caller_home" USER="$caller" LOGNAME="$caller" "$@"
+    else
+        "$@"
+    fi
+}
+
+# Runs quietly; shows what was said only when it fails.
+quietly() {
+    local log
+    log=$(mktemp)
+    if "$@" >"$log" 2>&1; then
+        rm -f "$log"
+    else
+        local status=$?
+        tail -n 60 "$log" >&2
+        rm -f "$log"
+        return $status
+    fi
+}

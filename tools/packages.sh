@@ -1,0 +1,91 @@
+#!/bin/bash
+# packages.sh list|missing|install [run]: Debian packages (12 and 13) that building and running need; with "run", those for running only.
+# What is there already is found without apt, so that a second run takes no time.
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+# name            why
+packages_build() {
+    cat <<'LIST'
+gcc               compiler
+libc6-dev         C library, static too for the helper in the small image
+meson             build description
+ninja-build       build
+pkg-config        finds libraries
+python3           tables of the AWS API at build time
+libjansson-dev    JSON in
+libssl-dev        TLS, digests, certificates
+libcurl4-openssl-dev  HTTP client
+libsqlite3-dev    the embedded store
+libmnl-dev        netlink
+libnftables-dev   one atomic nftables document in process
+libseccomp-dev    allow-lists of the parts that read foreign bytes
+zlib1g-dev        images and requests in gzip
+liblzma-dev       images in xz
+libzstd-dev       images in zstd
+LIST
+}
+packages_test() {
+    cat <<'LIST'
+libcmocka-dev     unit tests
+binutils          a boot sector for tests of the guest monitor
+clang-format-14   formatting (Debian 12)
+clang-format      formatting
+openssh-client    tests log in to guests
+LIST
+}
+packages_run() {
+    cat <<'LIST'
+qemu-system-x86   guests
+qemu-utils        conversion of images
+ovmf              guests that start by UEFI
+nftables          looking at rules
+iproute2          looking at links
+curl              images by URL
+e2fsprogs         the root of the small image
+util-linux        runuser, unshare
+ca-certificates   images over HTTPS
+LIST
+}
+# The AWS CLI: whatever the caller has; Debian's package when he has none.
+packages_cli() {
+    as_caller bash -lc 'command -v aws' >/dev/null 2>&1 || echo 'awscli            the stock AWS CLI'
+}
+
+list() {
+    packages_run
+    [ "${1:-}" = run ] && return
+    packages_build
+    [ "${1:-}" = check ] && packages_test
+    packages_cli
+}
+is_there() {
+    [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$1" 2>/dev/null)" = 'ii ' ]
+}
+exists() {
+    apt-cache show "$1" >/dev/null 2>&1
+}
+missing() {
+    local name
+    while read -r name _; do
+        is_there "$name" || echo "$name"
+    done < <(list "${1:-}")
+}
+
+case ${1:-} in
+list) list "${2:-}" ;;
+missing) missing "${2:-}" ;;
+install)
+    mapfile -t want < <(missing "${2:-}")
+    [ "${#want[@]}" -gt 0 ] || exit 0
+    need_root packages
+    quietly apt-get update || true # without internet the packages may still be in the cache
+    have=()
+    for p in "${want[@]}"; do # clang-format-14 is Debian 12's, and so on: what a release does not have is left out
+        if exists "$p"; then have+=("$p"); fi
+    done
+    [ "${#have[@]}" -gt 0 ] || exit 0
+    say "installing ${have[*]}"
+    DEBIAN_FRONTEND=noninteractive quietly apt-get install -y --no-install-recommends "${have[@]}"
+    ;;
+*) die "usage: packages.sh list|missing|install [run|check]" ;;
+esac

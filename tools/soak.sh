@@ -1,0 +1,35 @@
+#!/bin/bash
+# What takes too long for every change: the tests three times over, a build with clang, a build for arm64, ten minutes of fuzzing.
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+say 'clang'
+if command -v clang >/dev/null; then
+    [ -f "$root/build-clang/build.ninja" ] || CC=clang quietly as_caller env CC=clang meson setup "$root/build-clang" "$root"
+    as_caller ninja -C "$root/build-clang" --quiet
+else
+    echo 'clang is not installed: left out'
+fi
+say 'arm64'
+if command -v aarch64-linux-gnu-gcc >/dev/null && [ -d /usr/lib/aarch64-linux-gnu/pkgconfig ] &&
+    [ -f /usr/lib/aarch64-linux-gnu/pkgconfig/jansson.pc ]; then
+    [ -f "$root/build-arm64/build.ninja" ] ||
+        quietly as_caller meson setup "$root/build-arm64" "$root" --cross-file "$root/tools/arm64.ini" -Dtests=false
+    as_caller ninja -C "$root/build-arm64" --quiet
+else
+    echo 'gcc-aarch64-linux-gnu or the arm64 libraries are not installed: left out'
+fi
+say 'fuzzing'
+if command -v clang >/dev/null; then
+    [ -f "$root/build-fuzz/build.ninja" ] || quietly as_caller env CC=clang meson setup "$root/build-fuzz" "$root" -Dfuzz=true \
+        -Db_sanitize=address,undefined -Db_lundef=false
+    as_caller ninja -C "$root/build-fuzz" --quiet
+    mapfile -t targets < <(find "$root/build-fuzz/src" -name '*_fuzz' -type f -perm -u+x)
+    for t in "${targets[@]}"; do
+        name=$(basename "$t" _fuzz)
+        found=$(as_caller mktemp -d)
+        quietly as_caller "$t" -max_total_time=$((${SOAK_FUZZ_SECONDS:-600} / ${#targets[@]})) "$found" "$root/fuzz/corpus/$name"
+        rm -rf "$found"
+    done
+fi
+say 'tests, three times'
+"$root/tools/check.sh" --repeat 3

@@ -1,0 +1,79 @@
+#!/bin/bash
+# From a clean Debian 12 or 13 to a guest that the stock AWS CLI launched. May be run again: what is there is used.
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+need_root up
+start=$SECONDS
+
+"$root/tools/packages.sh" install
+say 'building'
+"$root/tools/build.sh"
+
+config=${SPX_CONFIG:-/etc/spinifex/spinifex.toml}
+if [ ! -f "$config" ]; then
+    say 'first start: configuration, certificates, an account'
+    "$spx" admin init --node node1 --nodes 1 --no-profile
+fi
+say 'starting the services'
+"$spx" up --detach
+"$spx" profile write
+say 'the small image'
+image=$("$spx" admin images build mini | tail -n 1)
+echo "$image"
+
+# The stock AWS CLI of the caller. Versions before 2.13 read no endpoint from a profile, so it is given: "spx aws" adds nothing else.
+aws() {
+    as_caller env -u AWS_CA_BUNDLE -u AWS_ACCESS_KEY_ID -u AWS_SECRET_ACCESS_KEY -u AWS_SESSION_TOKEN \
+        AWS_PROFILE=spinifex AWS_PAGER= "$spx" aws "$@"
+}
+
+say 'a guest'
+key=$caller_home/.ssh/id_ed25519
+if [ ! -f "$key.pub" ]; then
+    key=$caller_home/.ssh/spinifex_ed25519
+    as_caller mkdir -p -m 700 "$caller_home/.ssh"
+    [ -f "$key" ] || as_caller ssh-keygen -q -t ed25519 -N '' -C "$caller@spinifex" -f "$key"
+fi
+if [ "$(aws ec2 describe-key-pairs --filters Name=key-name,Values=me --query 'length(KeyPairs)' --output text)" = 0 ]; then
+    aws ec2 import-key-pair --key-name me --public-key-material "fileb://$key.pub" --output text >/dev/null
+fi
+group=$(aws ec2 describe-security-groups --filters Name=group-name,Values=ssh --query 'SecurityGroups[0].GroupId' --output text)
+if [ "$group" = None ]; then
+    group=$(aws ec2 create-security-group --group-name ssh --description 'SSH and ping from anywhere' --query GroupId --output text)
+    aws ec2 authorize-security-group-ingress --group-id "$group" --ip-permissions \
+        'IpProtocol=tcp,FromPort=22,ToPort=22,IpRanges=[{CidrIp=0.0.0.0/0}]' \
+        'IpProtocol=icmp,FromPort=-1,ToPort=-1,IpRanges=[{CidrIp=0.0.0.0/0}]' >/dev/null
+fi
+id=$(aws ec2 describe-instances --filters Name=tag:Name,Values=hello Name=instance-state-name,Values=pending,running,stopping,stopped \
+    --query 'Reservations[0].Instances[0].InstanceId' --output text)
+if [ "$id" = None ]; then
+    id=$(aws ec2 run-instances --image-id "$image" --instance-type t3.micro --key-name me --security-group-ids "$group" \
+        --tag-specifications 'ResourceType=instance,Tags=[{Key=Name,Value=hello}]' --query 'Instances[0].InstanceId' --output text)
+    echo "$id launched"
+else
+    echo "$id is there"
+    aws ec2 start-instances --instance-ids "$id" --output text >/dev/null || true # it may run already
+fi
+aws ec2 wait instance-running --instance-ids "$id"
+
+end=$((SECONDS + 180))
+until log=$(aws ec2 get-console-output --instance-id "$id" --latest --query Output --output text) && grep -q 'spinifex-mini: ready' <<<"$log"; do
+    if [ "$SECONDS" -ge "$end" ]; then
+        printf '%s\n' "$log" | tail -n 40
+        die "the guest $id did not come up within three minutes; its boot log is above"
+    fi
+    sleep 1
+done
+say "boot log of $id"
+printf '%s\n' "$log" | tr -d '\r' | tail -n 25
+ip=$(aws ec2 describe-instances --instance-ids "$id" --query 'Reservations[0].Instances[0].PublicIpAddress' --output text)
+
+say "done in $((SECONDS - start)) s; what to type next"
+cat <<NEXT
+  export AWS_PROFILE=spinifex
+  aws sts get-caller-identity
+  aws ec2 describe-instances --instance-ids $id
+  ssh -i $key root@$ip
+  sudo $spx get nodes
+  sudo make down
+AWS CLIs older than 2.13 need the endpoint: $spx aws ec2 describe-instances
+NEXT
