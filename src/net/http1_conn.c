@@ -13,208 +13,32 @@ LOG_MODULE("net.http");
 
 #define MAX_ROUNDS 64 /* of one run; then the other connections of the loop have their turn */
 
-static const struct http_handler *handler(const struct http_conn *c)
-{
-    return &c->w->s->handler;
-}
+/* ---- the end of connections ---- */
 
-static uint64_t now(const struct http_conn *c)
-{
-    return loop_now_ns(c->w->l);
-}
-
-static void set_phase(struct http_conn *c, enum http_phase phase)
-{
-    c->phase = phase;
-    c->phase_ns = c->read_ns = c->window_ns = now(c);
-    c->window_bytes = 0;
-}
-
-/* ---- the end of requests ---- */
-
-/* True when nobody will touch the request any more. */
-static bool is_settled(struct http_req *req)
-{
-    pthread_mutex_lock(&req->mu);
-    bool is_owed =
-        (req->is_ended || req->is_head_given || req->is_paused) && !req->is_last_given;
-    bool is_done = req->is_aborted ? !is_owed : req->is_answered;
-    bool r = is_done && req->n_holds == 0;
-    pthread_mutex_unlock(&req->mu);
-    return r;
-}
-
-/* Calls on_done when the request is settled, and forgets it. */
-static bool try_finish(struct http_conn *c)
-{
-    struct http_req *req = c->req;
-    if (!req || !is_settled(req)) {
-        return false;
-    }
-    if (handler(c)->on_done) {
-        handler(c)->on_done(req, req->user);
-    }
-    req->is_finished = true;
-    c->req = NULL;
-    if (!req->is_keep_alive || atomic_load(&c->w->s->is_draining)) {
-        c->is_closing = true;
-    }
-    arena_free(req->arena);
-    req->arena = NULL;
-    buf_done(&req->collected);
-    http_req_unref(req);
-    c->n_served++;
-    return true;
-}
-
-/* The peer will not get an answer to this request from the handler. */
-static void abort_request(struct http_conn *c)
-{
-    struct http_req *req = c->req;
-    if (!req || req->is_aborted) {
-        return;
-    }
-    req->is_aborted = true;
-    pthread_mutex_lock(&req->mu);
-    req->is_gone = true;
-    bool is_complete = req->is_last_given;
-    chunkq_done(&req->pend_head);
-    chunkq_done(&req->pend);
-    pthread_mutex_unlock(&req->mu);
-    if (!is_complete && handler(c)->on_abort) {
-        handler(c)->on_abort(req, req->user);
-    }
-    try_finish(c);
-}
-
-static void die(struct http_conn *c)
+void http_conn_die(struct http_conn *c)
 {
     if (c->phase != HTTP_DEAD) {
-        set_phase(c, HTTP_DEAD);
+        http_set_phase(c, HTTP_DEAD);
         http_idle_leave(c);
         loop_timer_stop(c->timer);
         http_io_close(c);
-        abort_request(c);
+        http_request_abort(c);
     }
 }
 
 /* Answers with an error of the server's own; the connection ends after it. */
-static void refuse(struct http_conn *c, int status, const char *why)
+void http_conn_refuse(struct http_conn *c, int status, const char *why)
 {
     atomic_fetch_add(&c->w->n_bad, 1);
     log_debug("http.refused", KV_I64("status", status), KV_CSTR("why", why));
     if (c->req && c->req->is_started) {
-        die(c); /* half an answer is out: the only sign left is a broken connection */
+        http_conn_die(c); /* half an answer is out: the only sign left is a broken connection */
         return;
     }
     http_answer_error(c, status, why);
-    abort_request(c);
+    http_request_abort(c);
     c->is_closing = c->is_unread = true;
-    set_phase(c, HTTP_WAIT);
-}
-
-/* ---- requests ---- */
-
-static void continue_or_not(struct http_conn *c)
-{
-    struct http_req *req = c->req;
-    if (!req->wants_continue) {
-        return;
-    }
-    pthread_mutex_lock(&req->mu);
-    bool is_answering = req->is_head_given;
-    pthread_mutex_unlock(&req->mu);
-    if (!is_answering) {
-        req->wants_continue = false;
-        if (c->cur.n == 0) { /* a client that has begun to send does not wait */
-            chunkq_addc(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
-        }
-    }
-}
-
-static void begin_request(struct http_conn *c, struct str head)
-{
-    struct http_server *s = c->w->s;
-    struct http_req *req = http_req_new(c);
-    c->req = req;
-    c->cur = str_skip(c->cur, head.n);
-    c->scan = (struct http1_scan){0};
-    set_phase(c, HTTP_BODY);
-    atomic_fetch_add_explicit(&c->w->n_requests, 1, memory_order_relaxed);
-
-    struct http1_head parsed;
-    struct str own = arena_str_dup(req->arena, head); /* the read buffer is used again */
-    if (http1_parse_head(own.p, own.n, &parsed) < 0) {
-        req->is_aborted = true; /* no call-back has seen it: nobody is told */
-        refuse(c, parsed.status, parsed.why);
-        arena_free(req->arena);
-        buf_done(&req->collected);
-        c->req = NULL;
-        http_req_unref(req);
-        return;
-    }
-    size_t n = parsed.h.n_headers;
-    struct http_header *headers = arena_xalloc(req->arena, (n + 1) * sizeof(*headers));
-    memcpy(headers, parsed.headers, n * sizeof(*headers));
-    req->head = parsed.h;
-    req->head.headers = headers;
-    req->head.is_tls = c->tls != NULL;
-    req->is_keep_alive = parsed.is_keep_alive;
-    req->is_http10 = parsed.is_http10;
-    req->wants_continue = parsed.wants_continue;
-    req->is_head_method = str_eqc(parsed.h.method, "HEAD");
-    http1_body_init(&c->body, req->head.is_chunked, req->head.content_length);
-    if (s->handler.on_head) {
-        s->handler.on_head(s->ctx, req, &req->head, &req->user);
-    }
-    pthread_mutex_lock(&req->mu);
-    bool is_taken = req->is_head_given;
-    pthread_mutex_unlock(&req->mu);
-    if (!is_taken && !s->handler.on_body &&
-        req->head.content_length > (int64_t)s->o.max_buffered_body) {
-        refuse(c, 413, "the body is too large");
-    }
-}
-
-static void end_request(struct http_conn *c)
-{
-    struct http_req *req = c->req;
-    set_phase(c, HTTP_WAIT);
-    pthread_mutex_lock(&req->mu);
-    bool is_over = req->is_last_given;
-    pthread_mutex_unlock(&req->mu);
-    if (!is_over) {
-        req->is_ended = true;
-        handler(c)->on_end(req, req->user, buf_str(&req->collected));
-    }
-}
-
-static void deliver(struct http_conn *c, struct str data)
-{
-    struct http_req *req = c->req;
-    if (req->is_answered) {
-        c->discarded += data.n; /* answered early: read and dropped to save the connection */
-        return;
-    }
-    if (!handler(c)->on_body) {
-        buf_add(&req->collected, data);
-        if (!buf_ok(&req->collected)) {
-            refuse(c, 413, "the body is too large");
-        }
-        return;
-    }
-    if (handler(c)->on_body(req, req->user, data) == HTTP_PAUSE) {
-        http_req_pause(req);
-    }
-}
-
-/* A complete answer ends a pause: what is left of the body is dropped. */
-static bool is_paused(struct http_conn *c)
-{
-    pthread_mutex_lock(&c->req->mu);
-    bool r = c->req->is_paused && !c->req->is_last_given;
-    pthread_mutex_unlock(&c->req->mu);
-    return r;
+    http_set_phase(c, HTTP_WAIT);
 }
 
 /* ---- the steps of a run: each returns true when it changed something ---- */
@@ -232,97 +56,13 @@ static bool step_tls(struct http_conn *c)
         return false;
     }
     if (r < 0) {
-        die(c);
+        http_conn_die(c);
         return true;
     }
     c->is_write_blocked = false;
     c->is_readable = true;
-    set_phase(c, HTTP_HEAD);
+    http_set_phase(c, HTTP_HEAD);
     return true;
-}
-
-/* Puts the head of the answer into the output, with the last line that only this thread can
- * decide. */
-static void start_answer(struct http_conn *c, struct http_req *req, bool is_close, bool is_last)
-{
-    req->is_started = true;
-    if (is_close || atomic_load(&c->w->s->is_draining)) {
-        req->is_keep_alive = false;
-    }
-    /* What is left of the body is read away when it is small; a client that waits for a 100 may
-     * send it or not: the next request could not be told from it. */
-    if (c->phase == HTTP_BODY && is_last && !http1_body_is_done(&c->body)) {
-        int64_t left = http1_body_left(&c->body);
-        if (req->wants_continue || left < 0 || left > (int64_t)HTTP_DISCARD_MAX) {
-            req->is_keep_alive = false;
-        }
-    }
-    if (!req->is_keep_alive) {
-        chunkq_addc(&c->out, "Connection: close\r\n");
-    }
-    chunkq_addc(&c->out, "\r\n");
-}
-
-static void take_pending(struct http_conn *c, struct http_req *req, bool *ret_abort)
-{
-    struct chunkq head, body;
-    pthread_mutex_lock(&req->mu);
-    req->is_dirty = false;
-    head = req->pend_head;
-    body = req->pend;
-    req->pend_head = req->pend = (struct chunkq){0};
-    bool is_close = req->is_close_given, is_last = req->is_last_given;
-    *ret_abort = req->is_abort_given;
-    pthread_mutex_unlock(&req->mu);
-    if (*ret_abort) {
-        chunkq_done(&head);
-        chunkq_done(&body);
-        return;
-    }
-    if (head.n_bytes) {
-        chunkq_move(&c->out, &head);
-        start_answer(c, req, is_close, is_last);
-    }
-    chunkq_move(&c->out, &body);
-    atomic_store_explicit(&c->n_out, c->out.n_bytes, memory_order_relaxed);
-    req->is_answered = req->is_started && is_last;
-}
-
-static bool step_answer(struct http_conn *c)
-{
-    struct http_req *req = c->req;
-    if (!req) {
-        return false;
-    }
-    if (req->is_aborted) {
-        pthread_mutex_lock(&req->mu);
-        req->is_dirty = false;
-        pthread_mutex_unlock(&req->mu);
-        return try_finish(c);
-    }
-    bool was_answered = req->is_answered, must_abort = false;
-    size_t n_before = c->out.n_bytes;
-    take_pending(c, req, &must_abort);
-    if (must_abort) {
-        struct linger rst = {.l_onoff = 1};
-        setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &rst, sizeof(rst));
-        die(c);
-        return true;
-    }
-    if (c->phase == HTTP_BODY && req->is_answered) {
-        int64_t left = http1_body_left(&c->body);
-        if (!req->is_keep_alive || req->wants_continue || left < 0 ||
-            left > (int64_t)HTTP_DISCARD_MAX) {
-            req->is_keep_alive = false;
-            c->is_unread = c->is_closing = true;
-            set_phase(c, HTTP_WAIT);
-        }
-    }
-    if (c->phase == HTTP_WAIT && req->is_answered && try_finish(c)) {
-        set_phase(c, HTTP_HEAD);
-        return true;
-    }
-    return c->out.n_bytes != n_before || was_answered != req->is_answered;
 }
 
 static bool input_head(struct http_conn *c)
@@ -331,7 +71,7 @@ static bool input_head(struct http_conn *c)
         return false;
     }
     if (c->scan.off == 0) {
-        c->phase_ns = now(c);
+        c->phase_ns = http_now(c);
     }
     long n = http1_scan(&c->scan, c->cur.p, c->cur.n, c->w->s->o.max_head);
     if (n == 0) {
@@ -339,12 +79,12 @@ static bool input_head(struct http_conn *c)
     }
     if (n < 0) {
         atomic_fetch_add_explicit(&c->w->n_requests, 1, memory_order_relaxed);
-        refuse(c, c->scan.status,
-               c->scan.status == 400 ? "not HTTP, or a malformed head"
-                                     : "the head is too large");
+        http_conn_refuse(c, c->scan.status,
+                         c->scan.status == 400 ? "not HTTP, or a malformed head"
+                                               : "the head is too large");
         return true;
     }
-    begin_request(c, str_n(c->cur.p, (size_t)n));
+    http_request_begin(c, str_n(c->cur.p, (size_t)n));
     return true;
 }
 
@@ -353,25 +93,25 @@ static bool input_body(struct http_conn *c)
     if (c->is_closing) {
         return false;
     }
-    if (is_paused(c)) {
+    if (http_request_is_paused(c)) {
         c->was_paused = true;
         return false;
     }
     if (c->was_paused) {
         c->was_paused = false;
-        c->read_ns = c->window_ns = now(c);
+        c->read_ns = c->window_ns = http_now(c);
         c->window_bytes = 0;
     }
-    continue_or_not(c);
+    http_request_continue(c);
     size_t used = 0;
     struct str data = STR_NONE;
     int r = http1_body_next(&c->body, c->cur.p, c->cur.n, &used, &data);
     c->cur = str_skip(c->cur, used);
     switch (r) {
-    case HTTP1_BODY_DATA: deliver(c, data); return true;
-    case HTTP1_BODY_END: end_request(c); return true;
+    case HTTP1_BODY_DATA: http_request_deliver(c, data); return true;
+    case HTTP1_BODY_END: http_request_end(c); return true;
     case HTTP1_BODY_MORE: return used > 0;
-    default: refuse(c, 400, "malformed chunk"); return true;
+    default: http_conn_refuse(c, 400, "malformed chunk"); return true;
     }
 }
 
@@ -384,7 +124,7 @@ static bool step_input(struct http_conn *c)
         c->discarded += c->cur.n;
         c->cur = STR_NONE;
         if (c->discarded > HTTP_LINGER_MAX) {
-            die(c);
+            http_conn_die(c);
         }
         return false;
     default: return false;
@@ -401,45 +141,25 @@ static void close_gently(struct http_conn *c)
     }
     if (!c->is_eof && !c->is_unread && c->cur.n == 0 &&
         (ioctl(c->fd, FIONREAD, &n_unread) < 0 || n_unread == 0)) {
-        die(c);
+        http_conn_die(c);
         return;
     }
     if (c->is_eof || shutdown(c->fd, SHUT_WR) < 0) {
-        die(c);
+        http_conn_die(c);
         return;
     }
-    set_phase(c, HTTP_LINGER);
+    http_set_phase(c, HTTP_LINGER);
     c->discarded = 0;
     c->is_readable = true;
-}
-
-static bool step_drain_fn(struct http_conn *c)
-{
-    struct http_req *req = c->req;
-    if (!req) {
-        return false;
-    }
-    void (*fn)(struct http_req * req, void *user) = NULL;
-    pthread_mutex_lock(&req->mu);
-    size_t n = req->pend_head.n_bytes + req->pend.n_bytes + c->out.n_bytes;
-    if (req->drain_fn && (n < req->drain_below || req->is_gone)) {
-        fn = req->drain_fn;
-        req->drain_fn = NULL;
-    }
-    pthread_mutex_unlock(&req->mu);
-    if (fn) {
-        fn(req, req->user);
-    }
-    return fn != NULL;
 }
 
 static bool step_output(struct http_conn *c)
 {
     if (c->phase == HTTP_DEAD || c->phase == HTTP_TLS) {
-        return step_drain_fn(c);
+        return http_request_step_drain(c);
     }
     if (http_io_flush(c) < 0) {
-        die(c);
+        http_conn_die(c);
         return true;
     }
     if (c->is_closing && c->out.n_bytes == 0 && c->phase != HTTP_LINGER &&
@@ -447,14 +167,14 @@ static bool step_output(struct http_conn *c)
         close_gently(c);
         return true;
     }
-    return step_drain_fn(c);
+    return http_request_step_drain(c);
 }
 
 static bool wants_input(struct http_conn *c)
 {
     switch (c->phase) {
     case HTTP_HEAD: return !c->is_closing && c->out.n_bytes <= HTTP_OUT_HIGH;
-    case HTTP_BODY: return !c->is_closing && !is_paused(c);
+    case HTTP_BODY: return !c->is_closing && !http_request_is_paused(c);
     case HTTP_LINGER: return true;
     default: return false;
     }
@@ -467,18 +187,18 @@ static void on_eof(struct http_conn *c)
         c->is_closing = true; /* what is still to be sent is sent */
         return;
     }
-    die(c);
+    http_conn_die(c);
 }
 
 /* Not enough time passes between bytes to call it a stop, but too few come. */
 static bool is_dribbling(struct http_conn *c, size_t n)
 {
     c->window_bytes += n;
-    if (now(c) - c->window_ns < c->w->s->o.body_timeout_ns) {
+    if (http_now(c) - c->window_ns < c->w->s->o.body_timeout_ns) {
         return false;
     }
     bool r = c->window_bytes < HTTP_BODY_MIN_WINDOW;
-    c->window_ns = now(c);
+    c->window_ns = http_now(c);
     c->window_bytes = 0;
     return r;
 }
@@ -501,7 +221,7 @@ static bool step_read(struct http_conn *c)
         room = HTTP_READ_SIZE / 4;
         p = buf_reserve(&c->in, room);
         if (!p) {
-            die(c);
+            http_conn_die(c);
             return true;
         }
         c->cur = buf_str(&c->in);
@@ -513,14 +233,14 @@ static bool step_read(struct http_conn *c)
         return false;
     }
     if (n < 0) {
-        die(c);
+        http_conn_die(c);
         return true;
     }
     if (n == 0) {
         on_eof(c);
         return true;
     }
-    c->read_ns = now(c);
+    c->read_ns = http_now(c);
     if (is_own) {
         buf_commit(&c->in, (size_t)n);
         c->cur = buf_str(&c->in);
@@ -528,7 +248,7 @@ static bool step_read(struct http_conn *c)
         c->cur = str_n(p, (size_t)n);
     }
     if (c->phase == HTTP_BODY && is_dribbling(c, (size_t)n)) {
-        refuse(c, 408, "the body comes too slowly");
+        http_conn_refuse(c, 408, "the body comes too slowly");
     }
     return true;
 }
@@ -596,7 +316,7 @@ static uint64_t next_deadline(struct http_conn *c)
 
 static void set_timer(struct http_conn *c)
 {
-    c->deadline_ns = c->is_again ? now(c) : next_deadline(c);
+    c->deadline_ns = c->is_again ? http_now(c) : next_deadline(c);
     if (c->deadline_ns < c->armed_ns) {
         c->armed_ns = c->deadline_ns;
         loop_timer_set(c->timer, c->deadline_ns);
@@ -641,7 +361,7 @@ void http_conn_run(struct http_conn *c)
     c->cur = buf_str(&c->in);
     for (unsigned round = 0;; round++) {
         bool moved = c->phase == HTTP_TLS && step_tls(c);
-        moved |= step_answer(c);
+        moved |= http_request_step(c);
         moved |= step_input(c);
         moved |= step_output(c);
         moved |= step_read(c);
@@ -659,7 +379,7 @@ void http_conn_run(struct http_conn *c)
         if (!c->req) {
             conn_free(c);
         } else if (c->is_again) {
-            loop_timer_set(c->timer, now(c));
+            loop_timer_set(c->timer, http_now(c));
         }
         return;
     }
@@ -676,7 +396,7 @@ void http_conn_run(struct http_conn *c)
 
 void http_conn_kill(struct http_conn *c)
 {
-    die(c);
+    http_conn_die(c);
     http_conn_run(c);
 }
 
@@ -711,7 +431,7 @@ static void on_timer(void *ctx)
         http_conn_run(c);
         return;
     }
-    if (now(c) < c->deadline_ns) {
+    if (http_now(c) < c->deadline_ns) {
         set_timer(c);
         return;
     }
@@ -721,7 +441,7 @@ static void on_timer(void *ctx)
         http_conn_kill(c);
         return;
     }
-    refuse(c, 408, "the request comes too slowly");
+    http_conn_refuse(c, 408, "the request comes too slowly");
     http_conn_run(c);
 }
 
@@ -752,7 +472,7 @@ void http_conn_start(void *ctx)
                sizeof(one)); /* fails on unix sockets: fine */
     http_link_add(&c->w->conns, &c->link);
     c->timer = loop_timer_new(c->w->l, on_timer, c);
-    set_phase(c, s->o.tls ? HTTP_TLS : HTTP_HEAD);
+    http_set_phase(c, s->o.tls ? HTTP_TLS : HTTP_HEAD);
     c->is_readable = true;
     c->events = EPOLLIN;
     if (s->o.tls) {

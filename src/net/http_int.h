@@ -16,8 +16,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define HTTP_READ_SIZE       (64u * 1024) /* of a worker's read buffer */
-#define HTTP_OUT_HIGH        (256u * 1024) /* no further request is read while more waits to be sent \
+#define HTTP_READ_SIZE (64u * 1024) /* of a worker's read buffer */
+#define HTTP_OUT_HIGH \
+    (256u * 1024) /* no further request is read while more waits to be sent \
                                             */
 #define HTTP_DISCARD_MAX     (64u * 1024) /* rest of a body that is read to save the connection */
 #define HTTP_LINGER_NS       (2 * NS_PER_S)
@@ -138,6 +139,22 @@ void http_conn_run(struct http_conn *c);
 /* Both run the call-backs; the connection may be gone after them. */
 void http_conn_kill(struct http_conn *c);
 void http_conn_close(struct http_conn *c); /* an idle one: with the good-bye that TLS wants */
+/* In a run, or with a run right after: the connection stays until its run ends. */
+void http_conn_die(struct http_conn *c);
+void http_conn_refuse(struct http_conn *c, int status,
+                      const char *why); /* an error of the server's own, then the end */
+/* http1_request.c: as above */
+void http_request_begin(struct http_conn *c, struct str head);
+void http_request_continue(
+    struct http_conn
+        *c); /* sends "100 Continue" if it is wanted and not yet decided otherwise */
+void http_request_deliver(struct http_conn *c, struct str data);
+void http_request_end(struct http_conn *c);
+bool http_request_is_paused(struct http_conn *c);
+bool http_request_step(struct http_conn *c); /* takes what the handler has answered */
+bool http_request_step_drain(
+    struct http_conn *c); /* calls who waits for the queue to get shorter */
+void http_request_abort(struct http_conn *c);
 /* http_io.c: 0 or negative (not -EAGAIN). */
 int http_io_flush(struct http_conn *c);
 ssize_t http_io_read(struct http_conn *c, char *p,
@@ -178,4 +195,15 @@ static inline void http_link_del(struct http_link *l)
     l->prev->next = l->next;
     l->next->prev = l->prev;
     http_link_init(l);
+}
+
+static inline uint64_t http_now(const struct http_conn *c)
+{
+    return loop_now_ns(c->w->l);
+}
+static inline void http_set_phase(struct http_conn *c, enum http_phase phase)
+{
+    c->phase = phase;
+    c->phase_ns = c->read_ns = c->window_ns = http_now(c);
+    c->window_bytes = 0;
 }
