@@ -19,6 +19,7 @@ int cmd_account_delete(struct spx *s, struct err *err);
 int cmd_account_key(struct spx *s, struct err *err);
 int cmd_state_get(struct spx *s, struct err *err);
 int cmd_state_list(struct spx *s, struct err *err);
+int cmd_state_stats(struct spx *s, struct err *err);
 int cmd_state_dump(struct spx *s, struct err *err);
 int cmd_state_restore(struct spx *s, struct err *err);
 int cmd_images_build(struct spx *s, struct err *err);

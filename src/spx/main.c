@@ -58,8 +58,9 @@ static const struct spx_opt restore_opts[] = {
 static const struct spx_cmd state_cmds[] = {
     {.name = "get", .args = "KEY", .help = "One value of the store.", .min_pos = 1, .max_pos = 1, .fn = cmd_state_get},
     {.name = "list", .args = "[PREFIX]", .help = "Keys of the store.", .max_pos = 1, .fn = cmd_state_list},
+    {.name = "stats", .help = "Size, history and commits of the store.", .fn = cmd_state_stats},
     {.name = "dump", .args = "FILE", .help = "Copies the store into a file.", .min_pos = 1, .max_pos = 1, .fn = cmd_state_dump},
-    {.name = "restore", .args = "FILE", .help = "Fills the store from a dump; the services must be down.", .min_pos = 1,
+    {.name = "restore", .args = "FILE", .help = "Replaces the store by a dump; the services see it at once.", .min_pos = 1,
      .max_pos = 1, .fn = cmd_state_restore, OPTS(restore_opts)},
 };
 static const struct spx_opt import_opts[] = {
