@@ -1,0 +1,82 @@
+/* vb_int.h — what the parts of the service share.
+ * Not here: files (folder.h).
+ * Threads:  'jobs' and 'calls' belong to the loop thread; the rest is constant or safe from any thread.
+ * Memory:   struct vb owns all of it.
+ * Errors:   a reconciler answers 0 (done), -EAGAIN (come back later), or another errno: it was logged, and is tried again
+ *           later. */
+#pragma once
+#include "base/vec.h"
+#include "codec/json.h"
+#include "codec/rec.h"
+#include "kv/view.h"
+#include "loop/pool.h"
+#include "viperblock/folder.h"
+#include "viperblock/vb.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define VB_ARENA_MAX (1u << 20)
+
+struct vb_job { /* the reconciling of one key */
+    struct vb *vb;
+    char *key;
+    bool is_running, is_dirty;
+    int result;
+    uint64_t retry_ns; /* monotonic; 0 = no retry is due */
+    unsigned n_retries;
+};
+
+struct vb_call { /* one request that is worked on */
+    struct vb *vb;
+    struct rpc_req *req;
+    struct rpc_conn *conn; /* ref */
+    struct json *args;
+    int fd; /* passed with it, or -1 */
+    void (*work)(struct vb_call *c);
+    atomic_bool is_cancelled;
+    uint64_t told_ns; /* when progress was last pushed */
+};
+
+struct vb {
+    struct vb_opts o;
+    struct folder *folder;
+    struct view *view;
+    struct pool *pool, *import_pool;
+    struct rpc_server *rpc;
+    atomic_bool is_stopping;
+
+    struct omap *jobs; /* key -> struct vb_job */
+    struct loop_timer *retry_timer;
+    VEC(struct vb_call *) calls;
+
+    pthread_mutex_t mu;
+    VEC(char *) touched; /* GUARDED_BY(mu): keys that changed and have not been looked at */
+};
+
+/* Any thread: look at this key ("spec/volume/..." or "spec/image/...") soon. */
+void vb_touch(struct vb *vb, struct str key);
+
+/* A copy of the record under the key, or NULL when it is absent or bad; release with
+ * view_unref(). */
+const struct view_entry *vb_get(struct vb *vb, struct str key);
+/* Writes the record under the key when it differs from what the view shows. */
+MUST_CHECK int vb_put_rec(struct vb *vb, struct str key, const struct rec_desc *d,
+                          const void *rec, struct err *err);
+
+/* volume.c, image.c: pool threads. */
+int volume_reconcile(struct vb *vb, struct arena *a, struct str key);
+int image_reconcile(struct vb *vb, struct arena *a, struct str key);
+void call_volume_open(struct vb_call *c);
+void call_image_import(struct vb_call *c);
+void call_image_remove(struct vb_call *c);
+/* Before anything runs: what a kill between files and store left behind. */
+MUST_CHECK int image_settle(struct vb *vb, struct err *err);
+/* The snapshot that an image carries: its folder, or false. */
+bool image_of_snapshot(struct vb *vb, struct arena *a, struct str snapshot_id,
+                       struct str *ret_image_id);
+
+/* rpc.c */
+MUST_CHECK int calls_start(struct vb *vb, struct err *err);
+void call_fail(struct vb_call *c, const struct err *err);
+void call_reply(struct vb_call *c, struct str payload, const int *fds, size_t n_fds);
+bool call_is_cancelled(void *call);
