@@ -142,8 +142,10 @@ static void add(struct arns *l, struct str kind, struct str id)
     }
     /* Images and snapshots have no account in their ARN. */
     bool is_public = str_eqc(kind, "image") || str_eqc(kind, "snapshot");
+    bool is_global =
+        l->call->service->protocol == AWS_PROTOCOL_QUERY; /* IAM and STS have no region */
     l->v[l->n++] =
-        arn_make(a, str_c(l->call->service->name), l->call->region,
+        arn_make(a, str_c(l->call->service->name), is_global ? STR("") : l->call->region,
                  is_public ? STR("") : l->call->account,
                  is_any && str_eqc(id, "*") ? STR("*") : str_n(text, kind.n + id.n + 1));
 }

@@ -215,7 +215,9 @@ static int check(struct check *c, const struct path *p, uint16_t shape, void *v)
 static int check_list(struct check *c, const struct path *p, const struct aws_shape *sh,
                       const struct aws_any_list *l)
 {
-    int rc = l->is_set ? check_range(c, p, sh, (double)l->n, STR(""), "length") : 0;
+    char shown[40];
+    snprintf(shown, sizeof(shown), "%zu entries", l->n);
+    int rc = l->is_set ? check_range(c, p, sh, (double)l->n, str_c(shown), "length") : 0;
     for (size_t i = 0; rc == 0 && i < l->n; i++) {
         char *el = (char *)l->v + i * sh->size;
         struct path here = {.up = p, .idx = i};

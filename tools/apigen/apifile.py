@@ -86,7 +86,7 @@ def read_api(path):
                 cur = shape_of(kind, words)
                 cur.pattern = pattern or None
                 api.shapes[cur.name] = cur
-            elif kind in ('service', 'version', 'protocol', 'xmlns', 'id', 'signing'):
+            elif kind in ('service', 'source', 'version', 'protocol', 'xmlns', 'id', 'signing'):
                 api.head[kind] = ' '.join(words)
             else:
                 raise SystemExit(f'{path}:{n}: unknown line "{kind}"')

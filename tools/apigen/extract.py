@@ -2,9 +2,10 @@
 """Writes src/aws/api/<service>.api from an installed botocore: facts only (names, types, constraints), no prose.
 
     python3 tools/apigen/extract.py [--min 1.43] OUT_DIR service...
+    python3 tools/apigen/extract.py --check OUT_DIR service...    fails when a file differs from what this botocore gives
 
 Form of the file, one fact a line, shapes and operations sorted by name, members in the model's order:
-    service NAME / version / protocol / xmlns / id / signing
+    service NAME / source (what it was extracted from) / version / protocol / xmlns / id / signing
     op NAME [in=SHAPE] [out=SHAPE] [wrap=ELEMENT] [token=IN,OUT] [limit=MEMBER] [unsigned] [errors=SHAPE,...]
     error SHAPE code=CODE status=N
     struct NAME            members follow, indented: NAME SHAPE [loc=X] [q=X] [req] [idem] [flat] [ts=FORMAT]
@@ -121,12 +122,17 @@ def op_line(name, op, pages):
     return ' '.join(words)
 
 
+def botocore_version():
+    import botocore
+    return botocore.__version__
+
+
 def extract(base, service):
     model = load(base, service, 'service-2.json')
     pages = load(base, service, 'paginators-1.json').get('pagination', {})
     meta = model['metadata']
     # restXml and json services name their target and version differently; what is there is written down.
-    out = [f'service {service}', f'version {meta["apiVersion"]}', f'protocol {meta["protocol"]}']
+    out = [f'service {service}', f'source botocore {botocore_version()}', f'version {meta["apiVersion"]}', f'protocol {meta["protocol"]}']
     out += [f'xmlns {meta["xmlNamespace"]}'] if 'xmlNamespace' in meta else []
     out += [f'id {meta["serviceId"]}', f'signing {meta.get("signingName", meta["endpointPrefix"])}', '']
     out += [op_line(n, model['operations'][n], pages) for n in sorted(model['operations'])]
@@ -142,9 +148,22 @@ def extract(base, service):
     return '\n'.join(out).replace('\n\n\n', '\n\n') + '\n'
 
 
+def compare(path, text):
+    """The same version must give the same bytes; a newer one may add, but must still know every operation."""
+    with open(path, encoding='utf-8') as f:
+        have = f.read()
+    source = f'source botocore {botocore_version()}'
+    if source in have.splitlines() and have != text:
+        sys.exit(f'{path} is not what {source} gives: it was edited by hand, or extract.py changed')
+    names = [{w[1] for w in (line.split() for line in t.splitlines()) if w[:1] == ['op']} for t in (have, text)]
+    if names[0] - names[1]:
+        sys.exit(f'{path} has operations that {source} does not know: {sorted(names[0] - names[1])}')
+
+
 def main(argv):
     import botocore
-    least = '1.43'
+    least, check = '1.43', argv[:1] == ['--check']
+    argv = argv[1:] if check else argv
     if argv and argv[0] == '--min':
         least, argv = argv[1], argv[2:]
     have = tuple(int(x) for x in botocore.__version__.split('.')[:2])
@@ -155,6 +174,9 @@ def main(argv):
     base = os.path.join(os.path.dirname(botocore.__file__), 'data')
     for service in argv[1:]:
         text = extract(base, service)
+        if check:
+            compare(os.path.join(argv[0], service + '.api'), text)
+            continue
         with open(os.path.join(argv[0], service + '.api'), 'w', encoding='utf-8') as f:
             f.write(text)
         print(f'{service}: {text.count(chr(10))} lines, {len(text)} bytes')

@@ -101,8 +101,8 @@ class Driver:
     def __init__(self, path):
         self.p = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    def ask(self, service, shape, check, form):
-        self.p.stdin.write(f'{service} {shape} {int(check)} {form}\n'.encode())
+    def ask(self, service, name, mode, form):
+        self.p.stdin.write(f'{service} {name} {int(mode)} {form}\n'.encode())
         self.p.stdin.flush()
         word, n = self.p.stdout.readline().split()
         return word == b'ok', self.p.stdout.read(int(n))
@@ -129,6 +129,33 @@ class Case:
     def parse(self, shape, xml):
         root = self.parser._parse_xml_string_to_dom(xml)
         return self.parser._parse_shape(shape, root)
+
+
+def check_answers(model, case, driver, seed, failures):
+    """Whole answers and error bodies, as botocore's clients read them. Gives how many there were."""
+    n = 0
+    for op_name in model.operation_names:
+        op = model.operation_model(op_name)
+        shape = op.output_shape
+        r = random.Random(f'{seed}/answer/{op_name}')
+        value = rand_value(r, shape, [], False) if shape is not None and shape.members else {}
+        ok, xml = driver.ask(case.service, op_name, 2, case.form(shape, value) if value else '')
+        n += 1
+        got = case.parser.parse({'status_code': 200, 'headers': {}, 'body': xml}, shape) if ok else {}
+        meta = got.pop('ResponseMetadata', {})
+        for name, m in shape.members.items() if shape is not None else ():
+            if case.proto == 'ec2' and op_name.startswith('Describe') and m.type_name == 'list' and not op_name.endswith('Attribute'):
+                value.setdefault(name, [])  # the sets of a Describe are always there
+        good = same(shape, value, got) if shape is not None else got == {}
+        if not ok or meta.get('RequestId') != 'request-1' or not good:
+            failures.append(f'{case.service} {op_name} answer, seed {seed}:\n  sent {value}\n  got  {got} {meta}')
+    for code, text in (('InvalidAMIID.NotFound', "The image id '[ami-1]' does not exist"), ('DryRunOperation', 'a < b & "c" > é')):
+        _, xml = driver.ask(case.service, code, 3, text)
+        n += 1
+        got = case.parser.parse({'status_code': 400, 'headers': {}, 'body': xml}, None)
+        if (got['Error']['Code'], got['Error']['Message'], got['ResponseMetadata'].get('RequestId')) != (code, text, 'request-1'):
+            failures.append(f'{case.service} error {code}: {got}')
+    return n
 
 
 def same(shape, a, b):
@@ -175,6 +202,7 @@ def main(argv):
                     if not ok or not same(shape, value, back):
                         failures.append(f'{service} {op_name} {direction} seed {seed} round {i}:\n  sent {value}\n  got  '
                                         f'{back if ok else xml.decode()}')
+        n += check_answers(model, case, driver, seed, failures)
     rc = driver.close()
     for f in failures[:20]:
         print(f)
