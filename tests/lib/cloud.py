@@ -3,6 +3,7 @@
 Usage:  cloud = Cloud(bin_dir); cloud.init(); cloud.start("state", "awsgw", "fakehost"); ec2 = cloud.client("ec2")
 Binaries are looked for below the build folder (argument or SPX_BUILD).  Nothing here touches /etc, the user's AWS files or other processes.
 """
+import ctypes
 import json
 import os
 import shutil
@@ -22,6 +23,19 @@ import botocore.config  # noqa: E402
 REGION = "ap-southeast-2"
 
 
+def isolate():
+    """Moves this process into a network and mount namespace of its own: links, routes and rules of the cloud under test are not the host's."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    CLONE_NEWNS, CLONE_NEWNET, MS_REC, MS_PRIVATE = 0x20000, 0x40000000, 0x4000, 1 << 18
+    if libc.unshare(CLONE_NEWNS | CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), "unshare: these tests need root")
+    libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None)
+    libc.mount(b"sysfs", b"/sys", b"sysfs", 0, None)
+    os.makedirs("/run/netns", exist_ok=True)
+    libc.mount(b"tmpfs", b"/run/netns", b"tmpfs", 0, None)
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -37,8 +51,10 @@ def find_binary(build, name):
 
 class Cloud:
     ORDER = ("state", "awsgw", "viperblock", "vpcd", "compute", "fakehost")
+    USERS = {"state": 1, "awsgw": 2, "viperblock": 3}  # offsets from uid_base; the others start as root (docs/architecture.md)
 
     def __init__(self, build=None):
+        self.uid_base = 0
         self.build = build or os.environ["SPX_BUILD"]
         self.dir = tempfile.mkdtemp(prefix="spxt-")
         self.etc = os.path.join(self.dir, "etc")
@@ -51,6 +67,8 @@ class Cloud:
     # ---- life ----
 
     def init(self, *extra, uid_base=0):
+        self.uid_base = uid_base
+        os.chmod(self.dir, 0o755)
         self.spx("admin", "init", "--node", "node1", "--nodes", "1", "--config-dir", self.etc, "--data-dir", self.data,
                  "--run-dir", self.run, "--host", "127.0.0.1", "--port", str(self.port), "--region", REGION,
                  "--uid-base", str(uid_base), "--no-profile", *extra, config=False)
@@ -78,7 +96,12 @@ class Cloud:
         for name in services:
             log = open(os.path.join(self.dir, f"{name}.log"), "ab")
             binary = find_binary(self.build, f"spx-{name}")
-            self.procs[name] = subprocess.Popen([binary, "--config", self.config, *args], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            who = {}
+            if self.uid_base and name in self.USERS:
+                uid = self.uid_base + self.USERS[name]
+                who = dict(user=uid, group=uid, extra_groups=[self.uid_base])
+            self.procs[name] = subprocess.Popen([binary, "--config", self.config, *args], stdout=log, stderr=log,
+                                                stdin=subprocess.DEVNULL, start_new_session=True, **who)
             log.close()
             self.wait_ready(name)
 
