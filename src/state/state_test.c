@@ -300,7 +300,6 @@ static void test_stalled(void **state)
         rev = kv_test_put(other, "a", value);
     }
     kv_recorder_wait(rec, rev);
-    AUTO_FREE char *text = kv_recorder_text(rec);
     char flat[200] = "";
     for (size_t i = 0; i < kv_recorder_n(rec); i++) {
         struct kv_seen s = kv_recorder_at(rec, i);
