@@ -1,10 +1,14 @@
 /* codec_in.h — parameters of the ec2 and query protocols into the generated structures, and the
- * checks of the model. Not here: HTTP, Action and Version (dispatch.c). Limits: AWS_MAX_PARAMS
- * parameters, list index <= 1000 and at most 64 beyond the present end, depth 16,
- * AWS_MAX_DECODED bytes. Threads:  no state. Memory:   everything in the arena. A parameter
- * that comes twice: the last wins. Gaps in lists are closed. Errors:   EC2: "UnknownParameter",
- * "MissingParameter", "InvalidParameterValue", "MalformedQueryString", "RequestTooLarge";
- *           query: "ValidationError" where EC2 says Missing or Invalid. */
+ * checks of the model.
+ * Not here: HTTP, Action and Version (dispatch.c).
+ * Limits: AWS_MAX_PARAMS parameters, list index <= 1000 and at most 64 beyond the present end,
+ * depth 16, AWS_MAX_DECODED bytes.
+ * Threads:  no state.
+ * Memory:   everything in the arena. A parameter that comes twice: the last wins. Gaps in lists
+ *           are closed.
+ * Errors:   EC2: "UnknownParameter", "MissingParameter", "InvalidParameterValue",
+ *           "MalformedQueryString", "RequestTooLarge"; query: "ValidationError" where EC2 says
+ *           Missing or Invalid. */
 #pragma once
 #include "aws/shape.h"
 #include "aws/table.h"

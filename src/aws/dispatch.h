@@ -1,10 +1,14 @@
 /* dispatch.h — from an HTTP request to an answer: authenticate, find the operation, authorise,
- * decode, call, encode. Not here: sockets, handlers, the store. A pure function of its inputs,
- * but for what handlers do. Order: SigV4 -> Version and Action -> authorize() -> InvalidAction
- * for what is not there -> parameters -> handler. Nothing about operations is told to
- * strangers. Threads:  a struct aws_dispatch is constant; aws_dispatch_run() may run on any
- * number of threads. Memory:   the answer's body belongs to the answer: aws_answer_done().
- * Everything else lives in the arena. Errors:   become answers. */
+ * decode, call, encode.
+ * Not here: sockets, handlers, the store. A pure function of its inputs, but for what handlers
+ * do.
+ * Order: SigV4 -> Version and Action -> authorize() -> InvalidAction for what is not there ->
+ * parameters -> handler. Nothing about operations is told to strangers.
+ * Threads:  a struct aws_dispatch is constant; aws_dispatch_run() may run on any number of
+ *           threads.
+ * Memory:   the answer's body belongs to the answer: aws_answer_done(). Everything else lives
+ *           in the arena.
+ * Errors:   become answers. */
 #pragma once
 #include "aws/policy.h"
 #include "aws/sigv4.h"

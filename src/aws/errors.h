@@ -1,7 +1,10 @@
 /* errors.h — the names of errors and what they are on the wire: HTTP status, and the body of
- * each protocol. Not here: when they happen. Threads:  no state. Memory:   bodies are appended
- * to a buffer of the caller. Errors:   none: a name that is not an error code of AWS (a
- * library's "OpenFailed") is shown as InternalError, without its text. */
+ * each protocol.
+ * Not here: when they happen.
+ * Threads:  no state.
+ * Memory:   bodies are appended to a buffer of the caller.
+ * Errors:   none: a name that is not an error code of AWS (a library's "OpenFailed") is shown
+ *           as InternalError, without its text. */
 #pragma once
 #include "aws/table.h"
 #include "base/buf.h"

@@ -1,8 +1,10 @@
 /* filter.h — the Filter.N parameters of EC2's Describe operations: values OR, filters AND, '*'
- * and '?'. Not here: what an object's values are (the handler's call-back). Threads:  a struct
- * aws_filter is constant after aws_filter_open(). Memory:   lives in the arena; borrows the
- * filters of the input. Errors:   "InvalidParameterValue" (The filter 'x' is invalid),
- * "FilterLimitExceeded", "MissingParameter". */
+ * and '?'.
+ * Not here: what an object's values are (the handler's call-back).
+ * Threads:  a struct aws_filter is constant after aws_filter_open().
+ * Memory:   lives in the arena; borrows the filters of the input.
+ * Errors:   "InvalidParameterValue" (The filter 'x' is invalid), "FilterLimitExceeded",
+ *           "MissingParameter". */
 #pragma once
 #include "aws/api/ec2.h"
 #include "base/err.h"

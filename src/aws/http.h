@@ -1,6 +1,9 @@
 /* http.h — one HTTP request as the AWS rooms see it, free of sockets, so that tests and fuzzers
- * need none. Not here: the server (net/http_server.h). Threads:  plain values. Memory: borrows
- * everything. Errors:   none. */
+ * need none.
+ * Not here: the server (net/http_server.h).
+ * Threads:  plain values.
+ * Memory:   borrows everything.
+ * Errors:   none. */
 #pragma once
 #include "base/str.h"
 #include "net/http_server.h"

@@ -1,11 +1,13 @@
 /* sigv4.h — Signature Version 4, the server's side: header and presigned query form.
  * Not here: where keys are kept (aws_key_find_fn), streaming bodies (they come with S3 and use
- * the same parts). SigV4A (ECDSA) is refused. Threads:  the cache of signing keys has its own
- * lock; the rest has no state. Memory:   slices of the result borrow from the request or live
- * in the arena; secrets are wiped. Errors:   "MissingAuthenticationToken",
- * "IncompleteSignature", "InvalidClientTokenId", "SignatureDoesNotMatch", "ExpiredToken",
- *           "SignatureExpired", "SignatureNotYetCurrent", "MalformedQueryString": the
- * dispatcher says them as each protocol does. */
+ * the same parts). SigV4A (ECDSA) is refused.
+ * Threads:  the cache of signing keys has its own lock; the rest has no state.
+ * Memory:   slices of the result borrow from the request or live in the arena; secrets are
+ *           wiped.
+ * Errors:   "MissingAuthenticationToken", "IncompleteSignature", "InvalidClientTokenId",
+ *           "SignatureDoesNotMatch", "ExpiredToken", "SignatureExpired",
+ *           "SignatureNotYetCurrent", "MalformedQueryString": the dispatcher says them as each
+ *           protocol does. */
 #pragma once
 #include "aws/call.h"
 #include "aws/http.h"

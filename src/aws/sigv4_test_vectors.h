@@ -1,7 +1,7 @@
 /* sigv4_test_vectors.h — cases of Signature Version 4: the situations of the public test suite
  * and some that it lacks, with the canonical parts written down by hand and signatures from an
- * independent computation. Not here: the test (sigv4_test.c). Threads, memory, errors: const.
- */
+ * independent computation.
+ * Not here: the test (sigv4_test.c). Threads, memory, errors: const. */
 #pragma once
 #define TOKEN                                                                                  \
     "AQoDYXdzEPT//////////"                                                                    \

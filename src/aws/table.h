@@ -1,7 +1,10 @@
 /* table.h — layout of the const tables that tools/apigen makes from src/aws/api/<service>.api.
  * Not here: what reads them (codec_in, codec_out), the C structures (aws/api/<service>.h).
  * Names are offsets into one string pool per service: no pointers, so no relocations, and pages
- * are shared between processes. Threads:  const. Memory:   static. Errors:   none. */
+ * are shared between processes.
+ * Threads:  const.
+ * Memory:   static.
+ * Errors:   none. */
 #pragma once
 #include "base/str.h"
 #include <stdint.h>

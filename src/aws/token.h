@@ -1,13 +1,16 @@
 /* token.h — ClientToken: the same request sent twice, or twice at once, makes one thing.
  * The claim is a key of the store, written in the transaction that makes the thing. Of two
  * requests at once one loses its transaction (-EAGAIN), is run again by the dispatcher, and
- * finds the claim of the other. aws_token_begin(call, kv, input->client_token, input, &tok,
- * err) if (tok.is_replay) answer with what tok.result names else  txn_expect(t, tok.key,
- * tok.mod_rev); txn_put(t, tok.key, aws_token_value(call, &tok, "i-1,i-2")); commit Not here:
- * what is made. Old claims are swept by the gateway (aws_token_is_old()). Threads:  no state.
+ * finds the claim of the other. A handler
+ *   1. calls aws_token_begin();
+ *   2. when it is a replay: lets its view reach tok.mod_rev (view_wait(): the claim was read from
+ *      the store, which is ahead of any view) and answers with what tok.result names;
+ *   3. else: expects tok.mod_rev of tok.key, puts aws_token_value() there, and commits.
+ * Not here: what is made. Old claims are swept by the gateway (aws_token_is_old()).
+ * Threads:  no state.
  * Memory:   in the call's arena.
  * Errors:   "IdempotentParameterMismatch"; "InvalidParameterValue" for a token that is too
- * long; those of the store. */
+ *           long; those of the store. */
 #pragma once
 #include "aws/call.h"
 #include "kv/kv.h"

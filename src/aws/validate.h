@@ -1,8 +1,10 @@
 /* validate.h — a decoded structure against the model: required members, enums, limits; gaps in
- * lists closed. Not here: what only a handler can know. Threads:  no state. Memory:   changes
- * lists in place (compaction), allocates nothing but messages. Errors:   EC2 names the first
- * thing wrong ("MissingParameter", "InvalidParameterValue"); query counts them
- * ("ValidationError"). */
+ * lists closed.
+ * Not here: what only a handler can know.
+ * Threads:  no state.
+ * Memory:   changes lists in place (compaction), allocates nothing but messages.
+ * Errors:   EC2 names the first thing wrong ("MissingParameter", "InvalidParameterValue");
+ *           query counts them ("ValidationError"). */
 #pragma once
 #include "aws/shape.h"
 #include "aws/table.h"

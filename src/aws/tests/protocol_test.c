@@ -177,7 +177,8 @@ static void test_ec2_refused(void **state)
         {"Ratio=2.5", "InvalidParameterValue: Value (2.5) for parameter ratio is invalid. "
                       "Expecting a value less than or equal to 2."},
         {"Words.1=a&Words.2=b&Words.3=c&Words.4=d",
-         "InvalidParameterValue: Value (4 entries) for parameter words is invalid. Expecting a length "
+         "InvalidParameterValue: Value (4 entries) for parameter words is invalid. Expecting a "
+         "length "
          "less than or equal to 3."},
     };
     check(ec2, "ThingsRequest", rows, ARRAY_LEN(rows));
