@@ -1,8 +1,10 @@
-/* pattern.h — the regular expressions of service models, as far as they are sequences of character classes.
- * Not here: groups, alternatives, look-ahead: such a pattern is not judged (handlers that need it check by hand).
+/* pattern.h — the regular expressions of service models, as far as they are sequences of
+ * character classes.
+ * Not here: groups, alternatives, look-ahead: such a pattern is not judged (handlers that need
+ * it check by hand).
  * Threads:  no state.
  * Memory:   a little on the heap while it runs.
- * Errors:   none. Time is bounded: linear for one class, at most length * 64 steps per further class. */
+ * Errors:   none. Time is bounded: past four million steps the answer is "unknown". */
 #pragma once
 #include "base/str.h"
 
