@@ -9,10 +9,8 @@
 
 LOG_MODULE("awsgw.http");
 
-#define REQUEST_ARENA_MAX \
-    (128u << 20) /* a Describe of everything, joined; only signed requests get that far */
 
-struct gw_http {
+    struct gw_http {
     const struct aws_dispatch *dispatch;
     struct pool *pool;
     struct http_server *server;
@@ -113,7 +111,7 @@ static void on_end(struct http_req *req, void *user, struct str body)
 {
     struct job *j = user;
     j->body = body;
-    j->arena = arena_new(REQUEST_ARENA_MAX);
+    j->arena = arena_new(AWS_ARENA_MAX);
     if (pool_submit(j->h->pool, job_work, NULL, NULL, j) < 0) {
         const struct http_header type = {STR("Content-Type"), STR("text/xml;charset=UTF-8")};
         const struct http_answer busy = {

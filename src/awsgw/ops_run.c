@@ -326,7 +326,7 @@ int ec2_run_instances(struct aws_call *call, const void *input, void *output, st
     struct pickers p;
     int r = launch_check(call, in, l, err);
     if (r < 0 || (r = aws_dry_run(call, err)) < 0 ||
-        (r = aws_token_begin(call, gw_of(call)->kv, in->client_token, in, &tok, err)) < 0) {
+        (r = txn_token_begin(call, in->client_token, in, &tok, err)) < 0) {
         return r;
     }
     if (tok.is_replay) {

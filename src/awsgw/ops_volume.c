@@ -179,7 +179,7 @@ int ec2_create_volume(struct aws_call *call, const void *input, void *output, st
         (r = tags_from_spec(call->arena, &in->tag_specifications, "volume", allowed, &tags,
                             err)) < 0 ||
         (r = aws_dry_run(call, err)) < 0 ||
-        (r = aws_token_begin(call, gw_of(call)->kv, in->client_token, in, &tok, err)) < 0) {
+        (r = txn_token_begin(call, in->client_token, in, &tok, err)) < 0) {
         return r;
     }
     if (tok.is_replay) {

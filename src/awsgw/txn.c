@@ -128,6 +128,18 @@ void txn_token(struct txn *t, const struct aws_call *call, const struct aws_toke
     }
 }
 
+int txn_token_begin(const struct aws_call *call, struct str client_token, const void *input,
+                    struct aws_token *ret, struct err *err)
+{
+    struct gw *gw = gw_of(call);
+    int r = aws_token_begin(call, gw->kv, client_token, input, ret, err);
+    if (r == 0 && ret->is_replay && view_wait(gw->view, ret->mod_rev, VIEW_WAIT_NS) < 0) {
+        return fail(err, -ETIMEDOUT, "InternalError",
+                    "this service does not see the first request with this token yet");
+    }
+    return r;
+}
+
 int txn_commit(struct txn *t, struct err *err)
 {
     if (t->err.code != 0) {

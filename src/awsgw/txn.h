@@ -38,4 +38,7 @@ void txn_delete_key(struct txn *t, struct str key);         /* whatever it holds
 /* The claim of a client token (aws/token.h), with what its request makes; nothing when no token was given. */
 void txn_token(struct txn *t, const struct aws_call *call, const struct aws_token *tok,
                struct str result);
+/* aws_token_begin(), and for a replay waits until the view shows what the first request made. */
+MUST_CHECK int txn_token_begin(const struct aws_call *call, struct str client_token,
+                               const void *input, struct aws_token *ret, struct err *err);
 MUST_CHECK int txn_commit(struct txn *t, struct err *err);
