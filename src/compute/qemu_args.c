@@ -1,5 +1,6 @@
 #include "compute/qemu_args.h"
 #include "codec/json.h"
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 
@@ -36,6 +37,15 @@ const char *qemu_program(const char *arch)
 {
     const struct machine *m = machine_of(arch);
     return m ? m->program : NULL;
+}
+
+void qemu_machine(const char *arch, bool is_kvm, char *ret, size_t size, const char **ret_cpu)
+{
+    const struct machine *m = machine_of(arch);
+    assert(m);
+    (void)snprintf(ret, size, "%s,accel=%s", is_kvm ? m->kvm_machine : m->tcg_machine,
+                   is_kvm ? "kvm" : "tcg");
+    *ret_cpu = is_kvm ? m->kvm_cpu : m->tcg_cpu;
 }
 
 struct args {
@@ -205,11 +215,13 @@ static void add_machine(struct args *x, const struct qemu_launch *l, const struc
     ARG(x, "-no-shutdown");
     ARG(x, "-action");
     ARG(x, "panic=none");
+    char machine[128];
+    const char *cpu = "";
+    qemu_machine(m->arch, l->is_kvm, machine, sizeof(machine), &cpu);
     ARG(x, "-machine");
-    ARG(x, "%s,accel=%s,memory-backend=mem%s", l->is_kvm ? m->kvm_machine : m->tcg_machine,
-        l->is_kvm ? "kvm" : "tcg", l->is_uefi ? ",pflash0=code,pflash1=vars" : "");
+    ARG(x, "%s,memory-backend=mem%s", machine, l->is_uefi ? ",pflash0=code,pflash1=vars" : "");
     ARG(x, "-cpu");
-    ARG(x, "%s", l->is_kvm ? m->kvm_cpu : m->tcg_cpu);
+    ARG(x, "%s", cpu);
     ARG(x, "-smp");
     ARG(x, "%llu", (unsigned long long)l->n_vcpus);
     ARG(x, "-m");
