@@ -71,7 +71,9 @@ static const char *source_name(struct buf *b, struct str driver, const char *fol
     return buf_cstr(b);
 }
 
-static int run_tool(bool is_convert, struct str driver, const char *folder, struct str size)
+enum tool { TOOL_INFO, TOOL_CHECK, TOOL_CONVERT };
+
+static int run_tool(enum tool tool, struct str driver, const char *folder, struct str size)
 {
     struct err err = ERR_INIT;
     AUTO_BUF source, data;
@@ -89,7 +91,9 @@ static int run_tool(bool is_convert, struct str driver, const char *folder, stru
         signal(
             SIGXFSZ,
             SIG_IGN); /* a write past the limit shall be an error message, not a dead process */
-        if (is_convert) {
+        if (tool == TOOL_CHECK) {
+            execl(QEMU_IMG, "qemu-img", "check", "--output=json", src, (char *)NULL);
+        } else if (tool == TOOL_CONVERT) {
             execl(QEMU_IMG, "qemu-img", "convert", "-p", "-O", "raw", src, dst, (char *)NULL);
         } else {
             execl(QEMU_IMG, "qemu-img", "info", "--output=json", src, (char *)NULL);
@@ -109,10 +113,13 @@ int main(int argc, char **argv)
         return run_unpack(str_c(argv[2]), str_c(argv[3]));
     }
     if (str_eqc(cmd, "info") && argc == 4) {
-        return run_tool(false, str_c(argv[2]), argv[3], STR("0"));
+        return run_tool(TOOL_INFO, str_c(argv[2]), argv[3], STR("0"));
+    }
+    if (str_eqc(cmd, "check") && argc == 4) {
+        return run_tool(TOOL_CHECK, str_c(argv[2]), argv[3], STR("0"));
     }
     if (str_eqc(cmd, "convert") && argc == 5) {
-        return run_tool(true, str_c(argv[2]), argv[3], str_c(argv[4]));
+        return run_tool(TOOL_CONVERT, str_c(argv[2]), argv[3], str_c(argv[4]));
     }
     fprintf(stderr, "this program is started by spx-viperblock\n");
     return 2;

@@ -18,10 +18,12 @@
 
 struct child_state {
     const struct import_opts *o;
+    void (*on_line)(struct child_state *c, struct str line);
     char line[LINE_MAX_LEN + 1];
     size_t n;
     char last[LINE_MAX_LEN + 1]; /* last line that was no progress */
     bool is_done;
+    uint64_t end_offset; /* "check": where the image's last cluster ends */
     struct import_result result;
     struct err err; /* what the child reported */
 };
@@ -74,12 +76,26 @@ static void on_convert_line(struct child_state *c, struct str line)
     }
 }
 
-static void feed(struct child_state *c, struct str text, bool is_convert)
+/* One line of qemu-img check's JSON, or of a message. */
+static void on_check_line(struct child_state *c, struct str line)
+{
+    static const struct str key = {"\"image-end-offset\": ", 20};
+    line = str_trim(line);
+    uint64_t n = 0;
+    if (str_has_prefix(line, key) &&
+        num_u64(str_cut(str_skip(line, key.n), ','), UINT64_MAX, &n) == 0) {
+        c->end_offset = n;
+    } else if (line.n > 0 && !strchr("{}\"", line.p[0])) {
+        snprintf(c->last, sizeof(c->last), "%.*s", STR_ARG(line));
+    }
+}
+
+static void feed(struct child_state *c, struct str text)
 {
     for (size_t i = 0; i < text.n; i++) {
         char ch = text.p[i];
         if (ch == '\n' || ch == '\r') {
-            (is_convert ? on_convert_line : on_unpack_line)(c, str_n(c->line, c->n));
+            c->on_line(c, str_n(c->line, c->n));
             c->n = 0;
         } else if (c->n < LINE_MAX_LEN) {
             c->line[c->n++] =
@@ -90,8 +106,8 @@ static void feed(struct child_state *c, struct str text, bool is_convert)
 
 /* Listens until the child ends; stops it when the caller wants no more or the disk fills up.
  * Reaps it. */
-static int follow(struct child_state *c, pid_t pid, int report, bool is_convert,
-                  int *ret_status, struct err *err)
+static int follow(struct child_state *c, pid_t pid, int report, int *ret_status,
+                  struct err *err)
 {
     int rc = 0;
     char buf[4096];
@@ -115,7 +131,7 @@ static int follow(struct child_state *c, pid_t pid, int report, bool is_convert,
         if (got <= 0) {
             break;
         }
-        feed(c, str_n(buf, (size_t)got), is_convert);
+        feed(c, str_n(buf, (size_t)got));
     }
     while (waitpid(pid, ret_status, 0) < 0 && errno == EINTR) {}
     return rc;
@@ -154,6 +170,7 @@ static int run_unpack(const struct import_opts *o, int data_fd, int spool_fd,
         return rc;
     }
     c->o = o;
+    c->on_line = on_unpack_line;
     snprintf(max, sizeof(max), "%llu", (unsigned long long)o->max_size);
     const char *argv[] = {o->helper, "unpack", img_format_name(o->format), max, NULL};
     struct child_fd fds[] = {{o->source_fd, 3}, {data_fd, 4}, {spool_fd, 5}, {report_w, 6}};
@@ -168,7 +185,7 @@ static int run_unpack(const struct import_opts *o, int data_fd, int spool_fd,
         return rc;
     }
     close(steal_fd(&report_w));
-    rc = follow(c, pid, report, false, &status, err);
+    rc = follow(c, pid, report, &status, err);
     if (rc != 0) {
         return rc;
     }
@@ -185,10 +202,20 @@ static int run_unpack(const struct import_opts *o, int data_fd, int spool_fd,
     return 0;
 }
 
+/* "qemu-img: Could not open 'json:...': Could not open '/path': the reason" -> "the reason" */
+static const char *reason(const char *msg)
+{
+    const char *found = msg;
+    for (const char *p = strstr(msg, "': "); p; p = strstr(p + 1, "': ")) {
+        found = p + 3;
+    }
+    return found;
+}
+
 /* What qemu-img sees, through the same options: nothing but this file, and a size within the
  * limit. */
 static int check_info(const struct import_opts *o, enum img_format f, struct import_result *r,
-                      struct err *err)
+                      uint64_t *ret_cluster, struct err *err)
 {
     AUTO_BUF out;
     AUTO(json_freep) struct json *j = NULL;
@@ -201,7 +228,7 @@ static int check_info(const struct import_opts *o, enum img_format f, struct imp
             struct err why = *err;
             err_clear(err);
             return fail(err, -EINVAL, "BadImage", "the image cannot be opened as %s: %.300s",
-                        img_format_name(f), why.msg);
+                        img_format_name(f), reason(why.msg));
         }
         return rc;
     }
@@ -223,42 +250,88 @@ static int check_info(const struct import_opts *o, enum img_format f, struct imp
                                 (unsigned long long)size, (unsigned long long)o->max_size);
     }
     r->size = size;
+    *ret_cluster = MAX(json_get_u64(j, "cluster-size", 1), UINT64_C(1));
     return 0;
 }
 
-static int run_convert(const struct import_opts *o, enum img_format f, struct err *err)
+/* Runs the helper with a tool's command and listens to what the tool prints. *ret_status as from waitpid(2). */
+static int run_tool(struct child_state *c, const char *const *argv, int *ret_status,
+                    struct err *err)
 {
     AUTO_FD report = -1;
     AUTO_FD report_w = -1;
-    AUTO_FREE struct child_state *c = calloc(1, sizeof(*c));
-    char max[24];
-    int rc = c ? pipe_of(&report, &report_w, err) : fail(err, -ENOMEM, "NoMemory", "no memory");
+    struct child_opts co = child_of(argv);
+    pid_t pid = 0;
+    int rc = pipe_of(&report, &report_w, err);
     if (rc != 0) {
         return rc;
     }
-    c->o = o;
-    snprintf(max, sizeof(max), "%llu", (unsigned long long)o->max_size);
-    const char *argv[] = {o->helper, "convert", img_qemu_driver(f), o->folder, max, NULL};
-    struct child_opts co = child_of(argv);
     co.out_fd = report_w;
     co.err_fd = report_w;
-    pid_t pid = 0;
-    int status = 0;
     rc = child_spawn(&co, &pid, err);
     if (rc != 0) {
         return rc;
     }
     close(steal_fd(&report_w));
-    rc = follow(c, pid, report, true, &status, err);
+    return follow(c, pid, report, ret_status, err);
+}
+
+static const char *why(const struct child_state *c, int status)
+{
+    return c->last[0] ? c->last : WIFSIGNALED(status) ? "the tool was killed" : "no message";
+}
+
+/* Metadata that contradicts itself, or data that would lie behind the end of the file: a download that was cut short reads as zeros
+ * otherwise. Leaked clusters (status 3) are harmless; 63: the format has nothing to check. */
+static int run_check(const struct import_opts *o, enum img_format f, uint64_t cluster,
+                     struct err *err)
+{
+    AUTO_FREE struct child_state *c = calloc(1, sizeof(*c));
+    const char *argv[] = {o->helper, "check", img_qemu_driver(f), o->folder, NULL};
+    struct stat st;
+    int status = 0;
+    if (!c || fstatat(o->folder_fd, "source", &st, 0) != 0) {
+        return fail(err, -EIO, "ReadFailed", "the image's file: %m");
+    }
+    c->o = o;
+    c->on_line = on_check_line;
+    int rc = run_tool(c, argv, &status, err);
+    if (rc != 0) {
+        return rc;
+    }
+    int exited = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    if (exited != 0 && exited != 3 && exited != 63) {
+        return fail(err, -EINVAL, "BadImage", "the image is damaged: %.400s", why(c, status));
+    }
+    uint64_t size = ((uint64_t)st.st_size + cluster - 1) / cluster *
+                    cluster; /* the last cluster may be short */
+    if (c->end_offset > size) {
+        return fail(err, -EINVAL, "BadImage",
+                    "the image is cut short: its data ends at %llu, the file at %llu",
+                    (unsigned long long)c->end_offset, (unsigned long long)st.st_size);
+    }
+    return 0;
+}
+
+static int run_convert(const struct import_opts *o, enum img_format f, struct err *err)
+{
+    AUTO_FREE struct child_state *c = calloc(1, sizeof(*c));
+    char max[24];
+    int status = 0;
+    if (!c) {
+        return fail(err, -ENOMEM, "NoMemory", "no memory");
+    }
+    c->o = o;
+    c->on_line = on_convert_line;
+    snprintf(max, sizeof(max), "%llu", (unsigned long long)o->max_size);
+    const char *argv[] = {o->helper, "convert", img_qemu_driver(f), o->folder, max, NULL};
+    int rc = run_tool(c, argv, &status, err);
     if (rc != 0) {
         return rc;
     }
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
         return fail(err, -EINVAL, "BadImage", "converting from %s failed: %.400s",
-                    img_format_name(f),
-                    c->last[0]            ? c->last
-                    : WIFSIGNALED(status) ? "the tool was killed"
-                                          : "no message");
+                    img_format_name(f), why(c, status));
     }
     return 0;
 }
@@ -271,10 +344,12 @@ int import_run(const struct import_opts *o, struct import_result *ret, struct er
         return fail(err, -errno, "WriteFailed", "the image's files cannot be made: %m");
     }
     struct import_result r = {.format = IMG_UNKNOWN};
+    uint64_t cluster = 1;
     int rc = run_unpack(o, data, spool, &r, err);
     if (rc == 0 && r.format != IMG_RAW) {
-        rc = img_qemu_driver(r.format) ? check_info(o, r.format, &r, err)
+        rc = img_qemu_driver(r.format) ? check_info(o, r.format, &r, &cluster, err)
                                        : fail(err, -EINVAL, "BadImage", "unknown format");
+        rc = rc != 0 ? rc : run_check(o, r.format, cluster, err);
         rc = rc != 0 ? rc : run_convert(o, r.format, err);
     }
     struct stat st = {0};
