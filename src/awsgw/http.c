@@ -9,8 +9,7 @@
 
 LOG_MODULE("awsgw.http");
 
-
-    struct gw_http {
+struct gw_http {
     const struct aws_dispatch *dispatch;
     struct pool *pool;
     struct http_server *server;
