@@ -1,5 +1,7 @@
 #include "net/service.h"
 #include "base/buf.h"
+#include "base/num.h"
+#include "base/time.h"
 #include "codec/json.h"
 #include <assert.h>
 #include <errno.h>
@@ -15,6 +17,8 @@
 #include <sys/un.h>
 
 LOG_MODULE("net.service");
+
+#define NOTIFY_WAIT_MS 5000 /* for what the manager must not miss */
 
 static const char *const level_words[] = {"error", "warn", "info", "debug"};
 
@@ -100,7 +104,8 @@ static int parse_args(struct service *s, int argc, char **argv, const struct ser
 
 /* ---- life ---- */
 
-void service_notify(const char *state)
+/* 'wait_ms' 0: a manager that does not read loses the message; we do not hang with it. */
+static void notify(const char *state, int wait_ms)
 {
     const char *path = getenv("NOTIFY_SOCKET");
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -113,11 +118,20 @@ void service_notify(const char *state)
         addr.sun_path[0] = '\0';
     }
     AUTO_FD fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0 &&
-        sendto(fd, state, strlen(state), MSG_NOSIGNAL, (const struct sockaddr *)&addr,
-               (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n)) < 0) {
-        log_warn("service.notify_failed", KV_CSTR("error", strerror(errno)));
+    struct timeval limit = {.tv_sec = wait_ms / 1000, .tv_usec = wait_ms % 1000 * 1000};
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) < 0) {
+        return;
     }
+    socklen_t addr_n = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n);
+    if (sendto(fd, state, strlen(state), MSG_NOSIGNAL | (wait_ms ? 0 : MSG_DONTWAIT),
+               (const struct sockaddr *)&addr, addr_n) < 0) {
+        log_warn_rl("service.notify_failed", KV_CSTR("error", strerror(errno)));
+    }
+}
+
+void service_notify(const char *state)
+{
+    notify(state, 0);
 }
 
 static void on_stop_signal(void *ctx)
@@ -156,6 +170,32 @@ int service_start(struct service *s, const char *name, int argc, char **argv,
     return r;
 }
 
+/* systemd restarts a service whose loop hangs, when its unit says WatchdogSec=. */
+static void on_watchdog(void *ctx)
+{
+    struct service *s = ctx;
+    service_notify("WATCHDOG=1");
+    loop_timer_set(s->watchdog, loop_now_ns(s->loop) + s->watchdog_ns);
+}
+
+static void start_watchdog(struct service *s)
+{
+    const char *usec = getenv("WATCHDOG_USEC");
+    const char *pid = getenv("WATCHDOG_PID");
+    uint64_t n = 0;
+    uint64_t for_pid = 0;
+    if (!usec || num_u64(str_c(usec), 86400 * UINT64_C(1000000), &n) < 0 || n == 0) {
+        return;
+    }
+    if (pid &&
+        (num_u64(str_c(pid), INT32_MAX, &for_pid) < 0 || for_pid != (uint64_t)getpid())) {
+        return; /* inherited: meant for our parent */
+    }
+    s->watchdog_ns = n * 1000 / 2;
+    s->watchdog = loop_timer_new(s->loop, on_watchdog, s);
+    loop_timer_set(s->watchdog, time_mono_ns());
+}
+
 int service_run(struct service *s)
 {
     pthread_mutex_lock(&s->mu);
@@ -163,10 +203,11 @@ int service_run(struct service *s)
         snprintf(s->status, sizeof(s->status), "ok");
     }
     pthread_mutex_unlock(&s->mu);
+    start_watchdog(s);
     log_info("service.ready", KV_CSTR("version", SPINIFEX_VERSION));
-    service_notify("READY=1");
+    notify("READY=1", NOTIFY_WAIT_MS);
     loop_run(s->loop);
-    service_notify("STOPPING=1");
+    notify("STOPPING=1", NOTIFY_WAIT_MS);
     log_info("service.stopping", KV_CSTR("version", SPINIFEX_VERSION));
     /* The loop no longer takes signals; a second one must still end us. */
     sigset_t set;
@@ -184,6 +225,7 @@ void service_stop(struct service *s)
 
 void service_done(struct service *s)
 {
+    loop_timer_free(s->watchdog);
     loop_free(s->loop);
     s->loop = NULL;
     pthread_mutex_destroy(&s->mu);
@@ -248,10 +290,18 @@ int service_drop_user(uid_t uid, gid_t gid, const gid_t *groups, size_t n_groups
 
 void service_set_status(struct service *s, const char *status, const char *detail)
 {
+    char line[sizeof(s->status) + sizeof(s->detail) + 16];
     pthread_mutex_lock(&s->mu);
+    bool is_same =
+        strcmp(s->status, status) == 0 && strcmp(s->detail, detail ? detail : "") == 0;
     snprintf(s->status, sizeof(s->status), "%s", status);
     snprintf(s->detail, sizeof(s->detail), "%s", detail ? detail : "");
+    snprintf(line, sizeof(line), "STATUS=%s%s%s", s->status, s->detail[0] ? ": " : "",
+             s->detail);
     pthread_mutex_unlock(&s->mu);
+    if (!is_same) { /* what "systemctl status" shows */
+        service_notify(line);
+    }
 }
 
 static void answer_health(struct service *s, struct rpc_req *req)

@@ -25,6 +25,8 @@ struct service {
     void (*on_reload)(void *ctx); /* SIGHUP; set before service_run(), may be NULL */
     void *reload_ctx;
 
+    struct loop_timer *watchdog; /* when systemd asks for a sign of life (WatchdogSec=) */
+    uint64_t watchdog_ns;
     pthread_mutex_t mu;
     char status[32], detail[200]; /* GUARDED_BY(mu): what "health" answers */
 };
@@ -62,5 +64,5 @@ void service_set_status(struct service *s, const char *status, const char *detai
 MUST_CHECK bool service_admin_handle(struct service *s, struct str method, struct str payload,
                                      struct rpc_req *req);
 
-/* Sends one datagram to NOTIFY_SOCKET ("READY=1"); does nothing without it. */
+/* Sends one datagram to NOTIFY_SOCKET ("STATUS=..."); does nothing without it, never blocks. */
 void service_notify(const char *state);
