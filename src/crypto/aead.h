@@ -3,7 +3,7 @@
  * Threads:  no state.
  * Memory:   results go into buffers of the caller; plain text is wiped from scratch memory.
  * Errors:   -EBADMSG when the tag does not match (nothing of the plain text is given out then),
- * -EINVAL for input that is too short or longer than AEAD_MAX, -ENOMEM. */
+ *           -EINVAL for input that is too short or longer than AEAD_MAX, -ENOMEM. */
 #pragma once
 #include "base/buf.h"
 #include "base/macro.h"

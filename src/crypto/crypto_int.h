@@ -1,6 +1,9 @@
 /* crypto_int.h — OpenSSL's objects with scope-bound cleanup, and its errors as ours; inside the
- * room only. Not here: anything for other rooms. Threads:  no state. Memory:   AUTO(x_freep) as
- * in base/macro.h. Errors:   crypto_fail() empties OpenSSL's error queue. */
+ * room only.
+ * Not here: anything for other rooms.
+ * Threads:  no state.
+ * Memory:   AUTO(x_freep) as in base/macro.h.
+ * Errors:   crypto_fail() empties OpenSSL's error queue. */
 #pragma once
 #include "base/err.h"
 #include "base/str.h"

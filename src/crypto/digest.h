@@ -1,9 +1,11 @@
 /* digest.h — SHA-256, SHA-1 and MD5, whole or in pieces, and HMAC-SHA-256.
  * Not here: CRCs, password hashing. MD5 and SHA-1 are for formats that ask for them (ETag, key
- * fingerprints), never for safety. Threads:  no shared state after the first call; a struct
- * digest belongs to one thread at a time. Memory:   digest_new() gives, digest_free() takes;
- * results go into buffers of the caller. Errors:   none: aborts when the library has no such
- * digest or no memory, for nothing can go on without. */
+ *           fingerprints), never for safety.
+ * Threads:  no shared state after the first call; a struct digest belongs to one thread at a
+ *           time.
+ * Memory:   digest_new() gives, digest_free() takes; results go into buffers of the caller.
+ * Errors:   none: aborts when the library has no such digest or no memory, for nothing can go
+ *           on without. */
 #pragma once
 #include "base/macro.h"
 #include "base/str.h"

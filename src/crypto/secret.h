@@ -2,7 +2,8 @@
  * Not here: where secrets come from (keys/), encryption (aead.h).
  * Threads:  a struct secret belongs to its owner.
  * Memory:   secret_set() and friends give; secret_done() wipes and frees. A copy of the struct
- * does not own. Errors:   -ENOMEM past SECRET_MAX; the old value is untouched then. */
+ *           does not own.
+ * Errors:   -ENOMEM past SECRET_MAX; the old value is untouched then. */
 #pragma once
 #include "base/macro.h"
 #include "base/str.h"

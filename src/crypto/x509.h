@@ -1,8 +1,10 @@
 /* x509.h — the certificate authority of a cluster and the server certificates it issues.
  * Not here: TLS itself (net/tls.h), where the files are and when to renew (spx admin), client
- * certificates. Threads:  no state. Memory:   results are given to the caller
- * (x509_pair_done()); private keys are struct secret. Errors:   -EINVAL ("BadCertificate",
- * "BadName") with the reason, -ENOMEM. Keys are ECDSA P-256, signatures SHA-256. */
+ *           certificates.
+ * Threads:  no state.
+ * Memory:   results are given to the caller (x509_pair_done()); private keys are struct secret.
+ * Errors:   -EINVAL ("BadCertificate", "BadName") with the reason, -ENOMEM. Keys are ECDSA
+ *           P-256, signatures SHA-256. */
 #pragma once
 #include "base/err.h"
 #include "base/str.h"

@@ -1,8 +1,10 @@
 /* chunkq.h — bytes that wait to be sent: a queue of blocks, filled at the end, sent from the
- * front. Not here: the sockets they go to. Threads:  belongs to one thread at a time, or to the
- * holder of its owner's lock. Memory:   chunkq_add() copies; chunkq_move() hands blocks over;
- * chunkq_done() frees. The owner bounds n_bytes. Errors:   aborts when memory is out: a queue
- * is as long as its owner lets it get. */
+ * front.
+ * Not here: the sockets they go to.
+ * Threads:  belongs to one thread at a time, or to the holder of its owner's lock.
+ * Memory:   chunkq_add() copies; chunkq_move() hands blocks over; chunkq_done() frees. The
+ *           owner bounds n_bytes.
+ * Errors:   aborts when memory is out: a queue is as long as its owner lets it get. */
 #pragma once
 #include "base/macro.h"
 #include "base/str.h"

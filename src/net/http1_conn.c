@@ -61,6 +61,7 @@ static bool step_tls(struct http_conn *c)
     }
     c->is_write_blocked = false;
     c->is_readable = true;
+    http_idle_leave(c); /* and enters anew, as the youngest */
     http_set_phase(c, HTTP_HEAD);
     return true;
 }
@@ -384,7 +385,9 @@ void http_conn_run(struct http_conn *c)
         return;
     }
     keep_rest(c);
-    bool is_idle = c->phase == HTTP_HEAD && c->in.n == 0 && c->out.n_bytes == 0 && !c->req;
+    /* A handshake that goes on makes way too: else one that never ends would be worth more than a customer. */
+    bool is_idle = c->phase == HTTP_TLS ||
+                   (c->phase == HTTP_HEAD && c->in.n == 0 && c->out.n_bytes == 0 && !c->req);
     if (is_idle && !c->is_idle) {
         http_idle_enter(c);
     } else if (!is_idle) {
@@ -403,6 +406,9 @@ void http_conn_kill(struct http_conn *c)
 void http_conn_close(struct http_conn *c)
 {
     c->is_closing = true;
+    if (c->phase == HTTP_TLS) {
+        http_conn_die(c);
+    }
     http_conn_run(c);
 }
 

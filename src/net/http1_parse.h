@@ -1,10 +1,11 @@
 /* http1_parse.h — the head of an HTTP/1.1 request: bytes in, slices out. Pure: no memory, no
- * clock, no descriptors. Not here: bodies (http1_body.h), sockets and answers (http1_conn.c).
+ * clock, no descriptors.
+ * Not here: bodies (http1_body.h), sockets and answers (http1_conn.c).
  * Threads:  no state but the caller's.
  * Memory:   slices of a parsed head borrow from the bytes given.
  * Errors:   -EBADMSG, and 'status' says how to answer. Every framing that two readers could
- * understand in two ways is refused (RFC 9112 §6.3, §11.2): the connection must be closed after
- * an error. */
+ *           understand in two ways is refused (RFC 9112 §6.3, §11.2): the connection must be
+ *           closed after an error. */
 #pragma once
 #include "base/macro.h"
 #include "base/str.h"

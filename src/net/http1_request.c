@@ -31,9 +31,9 @@ static bool try_finish(struct http_conn *c)
     }
     arena_free(req->arena);
     req->arena = NULL;
+    atomic_fetch_sub(&c->w->s->n_buffered, req->collected.n);
     buf_done(&req->collected);
     http_req_unref(req);
-    c->n_served++;
     return true;
 }
 
@@ -131,6 +131,23 @@ void http_request_end(struct http_conn *c)
     }
 }
 
+/* Nobody has been asked for a signature yet: what strangers can make us keep is bounded for all of them together. */
+static void collect(struct http_conn *c, struct str data)
+{
+    struct http_server *s = c->w->s;
+    struct buf *b = &c->req->collected;
+    if (atomic_fetch_add(&s->n_buffered, data.n) + data.n > s->o.max_buffered_total) {
+        atomic_fetch_sub(&s->n_buffered, data.n);
+        http_conn_refuse(c, 503, "too many bodies at once");
+        return;
+    }
+    buf_add(b, data);
+    if (!buf_ok(b)) {
+        atomic_fetch_sub(&s->n_buffered, data.n);
+        http_conn_refuse(c, 413, "the body is too large");
+    }
+}
+
 void http_request_deliver(struct http_conn *c, struct str data)
 {
     struct http_req *req = c->req;
@@ -139,10 +156,7 @@ void http_request_deliver(struct http_conn *c, struct str data)
         return;
     }
     if (!c->w->s->handler.on_body) {
-        buf_add(&req->collected, data);
-        if (!buf_ok(&req->collected)) {
-            http_conn_refuse(c, 413, "the body is too large");
-        }
+        collect(c, data);
         return;
     }
     if (c->w->s->handler.on_body(req, req->user, data) == HTTP_PAUSE) {

@@ -1,9 +1,11 @@
 /* http_client.h — one GET, blocking, into a descriptor or a buffer: images, small documents.
- * Not here: connection pools, uploads, anything on a loop (call it from a pool thread or a command).
+ * Not here: connection pools, uploads, anything on a loop (call it from a pool thread or a
+ *           command).
  * Threads:  any; a call blocks its thread.
  * Memory:   nothing is kept between calls.
- * Errors:   "DownloadFailed" with -ENOENT (404), -EACCES (401, 403), -EIO (other answers, broken off), -EFBIG, -ETIMEDOUT, -ECANCELED,
- *           -EHOSTUNREACH (name, connection), -EKEYREJECTED (certificate), -EINVAL (URL). What was written by then stays written. */
+ * Errors:   "DownloadFailed" with -ENOENT (404), -EACCES (401, 403), -EIO (other answers,
+ *           broken off), -EFBIG, -ETIMEDOUT, -ECANCELED, -EHOSTUNREACH (name, connection),
+ *           -EKEYREJECTED (certificate), -EINVAL (URL). What was written by then stays written. */
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"

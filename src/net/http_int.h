@@ -1,10 +1,11 @@
 /* http_int.h — what the files of the HTTP server share.
  * Not here: anything for users of the server (http_server.h).
  * Threads:  a worker, its connections and their requests belong to the worker's loop thread;
- * what other threads may touch is under http_req.mu, or atomic. Lock order: http_server.mu and
- * http_req.mu are never held together. Memory:   a connection lives until its descriptor is
- * closed and its request is done; a request's shell is counted. Errors:   a connection that
- * cannot go on is killed; nobody else notices. */
+ *           what other threads may touch is under http_req.mu, or atomic. Lock order:
+ *           http_server.mu and http_req.mu are never held together.
+ * Memory:   a connection lives until its descriptor is closed and its request is done; a
+ *           request's shell is counted.
+ * Errors:   a connection that cannot go on is killed; nobody else notices. */
 #pragma once
 #include "base/buf.h"
 #include "net/chunkq.h"
@@ -16,10 +17,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define HTTP_READ_SIZE (64u * 1024) /* of a worker's read buffer */
-#define HTTP_OUT_HIGH \
-    (256u * 1024) /* no further request is read while more waits to be sent \
-                                            */
+#define HTTP_READ_SIZE       (64u * 1024)  /* of a worker's read buffer */
+#define HTTP_OUT_HIGH        (256u * 1024) /* no further request is read while more is unsent */
 #define HTTP_DISCARD_MAX     (64u * 1024) /* rest of a body that is read to save the connection */
 #define HTTP_LINGER_NS       (2 * NS_PER_S)
 #define HTTP_LINGER_MAX      (1u << 20)
@@ -63,16 +62,16 @@ struct http_server {
     struct http_peers *peers;
     atomic_bool is_draining, is_forced;
     atomic_uint n_conns;
+    atomic_size_t n_buffered; /* bytes of bodies that are being collected */
     atomic_uint_fast64_t n_accepted, n_refused;
     pthread_mutex_t mu;
     pthread_cond_t gone; /* n_conns fell to 0 */
 };
 
-/*
- *   TLS ──> HEAD ──> BODY ──> WAIT ──> HEAD ...       WAIT: the request is complete, the answer
- * is not └────────┴────────┴──> LINGER ──> DEAD  LINGER: all is sent, the peer's rest is read
- * so that it sees the answer
- */
+/*   TLS ──> HEAD ──> BODY ──> WAIT ──> HEAD ...
+ *             └────────┴────────┴──> LINGER ──> DEAD
+ * WAIT: the request is complete, the answer is not. LINGER: all is sent; the peer's rest is read, so
+ * that it sees the answer. */
 enum http_phase { HTTP_TLS, HTTP_HEAD, HTTP_BODY, HTTP_WAIT, HTTP_LINGER, HTTP_DEAD };
 
 struct http_conn {
@@ -83,8 +82,8 @@ struct http_conn {
     struct loop_fd *h;
     struct loop_timer *timer;
     uint32_t events;
-    uint64_t armed_ns,
-        deadline_ns; /* the timer may ring early: deadlines that move back do not touch it */
+    /* The timer may ring early: deadlines that move back do not touch it. */
+    uint64_t armed_ns, deadline_ns;
     uint64_t phase_ns, read_ns;
     uint64_t write_ns; /* since when the socket takes nothing; 0 = it does */
     uint64_t window_ns;
@@ -101,7 +100,6 @@ struct http_conn {
     bool is_running, is_idle, is_readable, is_eof, is_closing, is_unread, is_write_blocked;
     bool is_again;   /* the run ended for fairness: another follows at once */
     bool was_paused; /* the clock of the body starts anew */
-    unsigned n_served;
 };
 
 struct http_req {
@@ -117,15 +115,13 @@ struct http_req {
     bool is_ended;                /* on_end was called */
     bool is_started, is_answered; /* head, all of the answer is in the output queue */
     bool is_aborted, is_finished;
-    bool is_discarding; /* answered early: the rest of the body is read and dropped */
     /* Any thread. */
     pthread_mutex_t mu;
     struct chunkq pend_head, pend; /* GUARDED_BY(mu), like all below */
-    bool is_head_given, is_last_given, is_abort_given, is_chunked_out, is_bodyless,
-        is_close_given;
+    bool is_head_given, is_last_given, is_abort_given;
+    bool is_chunked_out, is_bodyless, is_close_given;
     bool is_in_run, is_posted, is_dirty, is_paused, is_resume_given, is_gone;
-    int64_t
-        out_left; /* bytes that the answer's Content-Length still promises; -1 = no promise */
+    int64_t out_left; /* bytes that Content-Length still promises; -1 = no promise */
     unsigned n_holds;
     void (*drain_fn)(struct http_req *req, void *user);
     size_t drain_below;
@@ -141,30 +137,30 @@ void http_conn_kill(struct http_conn *c);
 void http_conn_close(struct http_conn *c); /* an idle one: with the good-bye that TLS wants */
 /* In a run, or with a run right after: the connection stays until its run ends. */
 void http_conn_die(struct http_conn *c);
-void http_conn_refuse(struct http_conn *c, int status,
-                      const char *why); /* an error of the server's own, then the end */
+/* Answers with an error of the server's own, then ends the connection. */
+void http_conn_refuse(struct http_conn *c, int status, const char *why);
 /* http1_request.c: as above */
 void http_request_begin(struct http_conn *c, struct str head);
-void http_request_continue(
-    struct http_conn
-        *c); /* sends "100 Continue" if it is wanted and not yet decided otherwise */
+/* Sends "100 Continue" if it is wanted and nobody has answered. */
+void http_request_continue(struct http_conn *c);
 void http_request_deliver(struct http_conn *c, struct str data);
 void http_request_end(struct http_conn *c);
 bool http_request_is_paused(struct http_conn *c);
-bool http_request_step(struct http_conn *c); /* takes what the handler has answered */
-bool http_request_step_drain(
-    struct http_conn *c); /* calls who waits for the queue to get shorter */
+/* Takes what the handler has answered. */
+bool http_request_step(struct http_conn *c);
+/* Calls who waits for the queue to get shorter. */
+bool http_request_step_drain(struct http_conn *c);
 void http_request_abort(struct http_conn *c);
 /* http_io.c: 0 or negative (not -EAGAIN). */
 int http_io_flush(struct http_conn *c);
-ssize_t http_io_read(struct http_conn *c, char *p,
-                     size_t n); /* -EAGAIN: nothing now; 0: the end */
+/* -EAGAIN: nothing now; 0: the end. */
+ssize_t http_io_read(struct http_conn *c, char *p, size_t n);
 void http_io_close(struct http_conn *c);
 /* http_answer.c */
 void http_answer_format(struct http_req *req, const struct http_answer *a); /* under req->mu */
 const char *http_reason(int status);
-void http_answer_error(struct http_conn *c, int status,
-                       const char *why); /* straight into the output queue */
+/* Straight into the output queue. */
+void http_answer_error(struct http_conn *c, int status, const char *why);
 /* http_req.c */
 struct http_req *http_req_new(struct http_conn *c);
 void http_req_unref(struct http_req *req);

@@ -1,7 +1,10 @@
 /* http_peers.h — how many connections each address has: a cap that one address cannot get
- * around. Not here: the cap on all connections (http_accept.c). Threads:  any. Memory:
- * http_peers_new() gives; entries go when their count falls to zero, so there are at most as
- * many as connections. Errors:   -EBUSY at the cap. */
+ * around.
+ * Not here: the cap on all connections (http_accept.c).
+ * Threads:  any.
+ * Memory:   http_peers_new() gives; entries go when their count falls to zero, so there are at
+ *           most as many as connections.
+ * Errors:   -EBUSY at the cap. */
 #pragma once
 #include "base/macro.h"
 #include <sys/socket.h>

@@ -216,8 +216,8 @@ struct loop *http_req_loop(const struct http_req *req)
 int http_req_set_hop_limit(const struct http_req *req, int n_hops)
 {
     bool is_v4 = req->c->peer.ss_family == AF_INET;
-    if (setsockopt(req->c->fd, is_v4 ? IPPROTO_IP : IPPROTO_IPV6, is_v4 ? IP_TTL : IPV6_UNICAST_HOPS,
-                   &n_hops, sizeof(n_hops))) {
+    if (setsockopt(req->c->fd, is_v4 ? IPPROTO_IP : IPPROTO_IPV6,
+                   is_v4 ? IP_TTL : IPV6_UNICAST_HOPS, &n_hops, sizeof(n_hops))) {
         return -errno;
     }
     return 0;

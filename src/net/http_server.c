@@ -44,6 +44,7 @@ static void fill_defaults(struct http_server_opts *o)
     o->name = o->name ? o->name : "http";
     o->max_head = o->max_head ? MIN(o->max_head, (size_t)MAX_HEAD) : 64 * 1024;
     o->max_buffered_body = o->max_buffered_body ? o->max_buffered_body : 1 << 20;
+    o->max_buffered_total = o->max_buffered_total ? o->max_buffered_total : 256 << 20;
     o->max_conns = o->max_conns ? o->max_conns : 4096;
     o->max_conns_per_ip = o->max_conns_per_ip ? o->max_conns_per_ip : 512;
     o->head_timeout_ns = o->head_timeout_ns ? o->head_timeout_ns : 10 * NS_PER_S;

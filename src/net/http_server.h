@@ -1,16 +1,20 @@
 /* http_server.h — HTTP/1.1 over TCP, TLS or a passed listening socket; strict, bounded,
- * streaming both ways. Not here: routing, AWS (aws/), clients (http_client.h). Strict: refuses
- * Content-Length with Transfer-Encoding, differing Content-Lengths, any coding but "chunked",
- * bare LF, obs-fold, space before a colon, control bytes, absolute-form whose host differs,
- * long chunk extensions (RFC 9112 §6.3, §11.2); closes after an error. Threads:  a connection
- * lives on one loop thread of the server; call-backs run there. http_respond*() and
- * http_body_more() may be called from any thread, exactly once for the head. Memory:   slices
- * of a request live until on_end/on_abort returned AND the answer is complete; http_req_arena()
- * lives as long. on_done comes when the answer is complete; when the connection broke before
- * on_end and before an answer was begun, at once (unless http_req_hold()). Whoever got on_end
- * or began an answer owes the rest of it even when the peer is gone: it is thrown away. Errors:
- * answered by the server itself with a small plain body: 400, 408, 413, 414, 417, 431, 501,
- * 503, 505. */
+ * streaming both ways.
+ * Not here: routing, AWS (aws/), clients (http_client.h).
+ * Strict:   refuses Content-Length with Transfer-Encoding, differing Content-Lengths, any
+ *           coding but "chunked", bare LF, obs-fold, space before a colon, control bytes,
+ *           absolute-form whose host differs, long chunk extensions (RFC 9112 §6.3, §11.2);
+ *           closes after an error.
+ * Threads:  a connection lives on one loop thread of the server; call-backs run there.
+ *           http_respond() (exactly once), http_body_more(), http_abort(), http_on_drain(),
+ *           resume and release may be called from any thread.
+ * Memory:   slices of a request live until on_end/on_abort returned AND the answer is complete;
+ *           http_req_arena() lives as long. on_done comes when the answer is complete; when the
+ *           connection broke before on_end and before an answer was begun, at once (unless
+ *           http_req_hold()). Whoever got on_end or began an answer owes the rest of it even
+ *           when the peer is gone: it is thrown away. http_abort() from on_abort settles it.
+ * Errors:   answered by the server itself with a small plain body: 400, 408, 413, 414, 417,
+ *           431, 501, 503, 505. */
 #pragma once
 #include "base/arena.h"
 #include "base/err.h"
@@ -54,27 +58,27 @@ struct http_handler {
                     void **ret_user);
     /* NULL: the server collects the body (max_buffered_body) and passes it to on_end. */
     enum http_flow (*on_body)(struct http_req *req, void *user, struct str chunk);
-    void (*on_end)(struct http_req *req, void *user,
-                   struct str body); /* the request is complete; 'body' when collected */
-    void (*on_abort)(struct http_req *req,
-                     void *user); /* the peer left or a deadline passed; may be NULL */
-    void (*on_done)(
-        struct http_req *req,
-        void *user); /* last call for this request, always: free 'user'; may be NULL */
+    /* The request is complete; 'body' when it was collected. Not called when the answer was complete before. */
+    void (*on_end)(struct http_req *req, void *user, struct str body);
+    /* The peer left or a deadline passed before the answer was complete. May be NULL when no answer is a stream. */
+    void (*on_abort)(struct http_req *req, void *user);
+    /* The last call for this request, always: free 'user'. May be NULL. */
+    void (*on_done)(struct http_req *req, void *user);
 };
 
 struct http_server_opts {
-    const char *name;         /* for logs */
-    unsigned n_loops;         /* loop threads of the server's own; 0 = run on 'loop' */
-    struct loop *loop;        /* used when n_loops == 0 */
-    struct tls_server *tls;   /* NULL = plain; borrowed; reload by tls_server_reload() */
-    size_t max_head;          /* bytes; 0 = 64 KiB */
-    size_t max_buffered_body; /* bytes; 0 = 1 MiB; larger: 413 */
-    unsigned
-        max_conns; /* 0 = 4096; above: the idlest keep-alive connection is closed, else 503 */
+    const char *name;          /* for logs */
+    unsigned n_loops;          /* loop threads of the server's own; 0 = run on 'loop' */
+    struct loop *loop;         /* used when n_loops == 0 */
+    struct tls_server *tls;    /* NULL = plain; borrowed; reload by tls_server_reload() */
+    size_t max_head;           /* bytes; 0 = 64 KiB */
+    size_t max_buffered_body;  /* bytes; 0 = 1 MiB; larger: 413 */
+    size_t max_buffered_total; /* of all connections together; 0 = 256 MiB; above: 503 */
+    unsigned max_conns;        /* 0 = 4096; above: the idlest is closed, else 503 */
     unsigned max_conns_per_ip; /* 0 = 512 */
-    uint64_t head_timeout_ns, idle_timeout_ns,
-        body_timeout_ns;       /* 0 = 10 s, 60 s, 30 s without a byte */
+    uint64_t head_timeout_ns;  /* 0 = 10 s */
+    uint64_t idle_timeout_ns;  /* 0 = 60 s */
+    uint64_t body_timeout_ns;  /* 0 = 30 s without a byte, in or out */
     const char *server_header; /* value of "Server", NULL = none */
 };
 
@@ -86,22 +90,21 @@ MUST_CHECK int http_server_new(const struct http_server_opts *opts,
  * can be found. */
 MUST_CHECK int http_server_listen(struct http_server *s, const char *host, uint16_t port,
                                   struct err *err);
-MUST_CHECK int http_server_listen_fd(struct http_server *s, int listen_fd,
-                                     struct err *err); /* takes the descriptor */
-uint16_t http_server_port(
-    const struct http_server *s); /* of the first listener (port 0 given) */
+/* Takes the descriptor. */
+MUST_CHECK int http_server_listen_fd(struct http_server *s, int listen_fd, struct err *err);
+/* Of the first listener (port 0 given). */
+uint16_t http_server_port(const struct http_server *s);
 /* Stops accepting, closes idle connections, waits for running requests until the deadline, then
  * closes. With a loop of the caller's: call it when loop_run() has returned, it runs the loop
  * meanwhile. */
 void http_server_drain(struct http_server *s, uint64_t timeout_ns);
-/* Drains with no patience. Handlers that owe an answer are waited for: their memory is in use.
- */
+/* Drains with no patience. Handlers that owe an answer are waited for: their memory is in use. */
 void http_server_free(struct http_server *s);
 
 struct http_stats {
     uint64_t n_accepted, n_refused; /* refused: caps */
-    uint64_t n_evicted, n_requests,
-        n_bad; /* bad: answered by the server itself with an error */
+    uint64_t n_evicted, n_requests;
+    uint64_t n_bad; /* answered by the server itself with an error */
     unsigned n_conns, n_idle;
 };
 void http_server_stats(const struct http_server *s, struct http_stats *ret); /* any thread */
@@ -110,8 +113,8 @@ struct arena *http_req_arena(struct http_req *req);
 const struct http_head *http_req_head(const struct http_req *req);
 /* Remote address; for the metadata service and logs. */
 const struct sockaddr_storage *http_req_peer(const struct http_req *req);
-int http_req_listener(
-    const struct http_req *req); /* index of the listener, in order of adding */
+/* Index of the listener, in order of adding. */
+int http_req_listener(const struct http_req *req);
 /* From on_head only: no 100-continue, no body and no on_end until http_req_resume(). */
 void http_req_pause(struct http_req *req);
 void http_req_resume(struct http_req *req); /* any thread */
@@ -126,13 +129,12 @@ MUST_CHECK int http_req_set_hop_limit(const struct http_req *req, int n_hops);
 
 struct http_answer {
     int status;
-    const struct http_header
-        *headers; /* copied; Date, Content-Length, Connection are the server's */
+    /* Copied. Date, Content-Length, Transfer-Encoding are the server's; "Connection: close" is obeyed. */
+    const struct http_header *headers;
     size_t n_headers;
-    struct str body; /* copied; not with is_stream */
-    bool is_stream;  /* the body follows by http_body_more(); Content-Length when stream_size >=
-                        0, else chunked */
-    int64_t stream_size;
+    struct str body;     /* copied; not with is_stream */
+    bool is_stream;      /* the body follows by http_body_more() */
+    int64_t stream_size; /* >= 0: its Content-Length; < 0: chunked */
 };
 void http_respond(struct http_req *req, const struct http_answer *answer);
 /* Queues body bytes (copied). Returns bytes queued and not yet sent: wait for on_drain above a
@@ -142,6 +144,5 @@ size_t http_body_more(struct http_req *req, struct str chunk, bool is_last);
  * gone. Any thread may ask. */
 void http_on_drain(struct http_req *req, void (*fn)(struct http_req *req, void *user),
                    size_t below);
-/* Breaks an answer that has begun: the connection is closed so that the peer sees it is short.
- */
+/* Breaks an answer off: the connection is reset, so that the peer sees that it is short. */
 void http_abort(struct http_req *req);

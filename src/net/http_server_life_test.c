@@ -11,7 +11,10 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -185,6 +188,169 @@ static void case_many(struct fixture *f)
 static void test_many(void **state)
 {
     tw_each(case_many, (struct http_server_opts){0}, false);
+}
+
+/* What strangers can make the server keep is bounded for all of them together. */
+static void test_buffered_total(void **state)
+{
+    struct fixture f;
+    tw_begin(&f, (struct http_server_opts){.max_buffered_total = 3000}, false, false);
+    struct tc c[4];
+    struct tc_answer a;
+    static char piece[1000];
+    memset(piece, 'b', sizeof(piece));
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(tw_connect(&f, &c[i]), 0);
+        tc_send(&c[i], "PUT /x HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\n\r\n");
+        tc_send_n(&c[i], piece, sizeof(piece));
+        tw_wait_for(&f.call.n_heads, i + 1);
+        usleep(20000);
+    }
+    assert_int_equal(tc_read(&c[3], &a, false), 503);
+    tc_close(&c[0]); /* an abort gives its share back */
+    tw_wait_for(&f.call.n_aborts, 2);
+    for (int i = 1; i < 3; i++) {
+        tc_send(&c[i], "b");
+        assert_int_equal(tc_read(&c[i], &a, false), 200);
+        assert_string_equal(a.body, "PUT 1001");
+        tc_sendf(&c[i], "PUT /x HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n");
+        tc_send_n(&c[i], piece, sizeof(piece));
+        assert_int_equal(tc_read(&c[i], &a, false), 200);
+        tc_close(&c[i]);
+    }
+    tc_close(&c[3]);
+    tw_end(&f);
+}
+
+/* Connections that never finish their handshake make way for customers. */
+static void test_handshakes_make_way(void **state)
+{
+    struct fixture f;
+    tw_begin(&f, (struct http_server_opts){.max_conns = 4}, false, true);
+    int fds[4];
+    for (int i = 0; i < 4; i++) {
+        fds[i] = tc_connect(f.port);
+        assert_true(fds[i] >= 0);
+    }
+    usleep(50000);
+    struct tc c;
+    struct tc_answer a;
+    assert_int_equal(tw_connect(&f, &c), 0);
+    tc_send(&c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_int_equal(tc_read(&c, &a, false), 200);
+    tc_close(&c);
+    for (int i = 0; i < 4; i++) {
+        close(fds[i]);
+    }
+    tw_end(&f);
+}
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec ts = {0};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+    return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+/* Without descriptors nobody can be let in; the server neither spins nor dies, and lets in later who still waits. */
+static void test_no_descriptors(void **state)
+{
+    struct fixture f;
+    tw_begin(&f, (struct http_server_opts){0}, false, false);
+    int fds[4096];
+    size_t n = 0;
+    struct rlimit old, low;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    low = old;
+    low.rlim_cur = 200;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    while (n < ARRAY_LEN(fds) && (fds[n] = dup(0)) >= 0) {
+        n++;
+    }
+    assert_int_equal(errno, EMFILE);
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons(f.port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    assert_int_equal(connect(client, (struct sockaddr *)&to, sizeof(to)), 0);
+    uint64_t before = cpu_ns();
+    usleep(400000);
+    assert_true(cpu_ns() - before < MS(200));
+    while (n > 0) {
+        close(fds[--n]);
+    }
+    struct tc c = {.fd = client};
+    struct tc_answer a;
+    tc_send(&c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_int_equal(tc_read(&c, &a, false), 200);
+    tc_close(&c);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    tw_end(&f);
+}
+
+/* Many clients that leave at any moment, while other threads answer, resume and release: each request ends once. */
+struct churn {
+    struct fixture *f;
+    unsigned seed;
+};
+
+static void *churn_main(void *ctx)
+{
+    struct churn *ch = ctx;
+    static const char *const paths[] = {"/x",     "/late?1", "/hold",
+                                        "/slow",  "/echo",   "/stream/300000",
+                                        "/early", "/break",  "/think"};
+    char body[3000];
+    memset(body, 'c', sizeof(body));
+    for (int i = 0; i < 60; i++) {
+        struct tc c;
+        struct tc_answer a;
+        if (tw_connect(ch->f, &c) < 0) {
+            continue; /* the server is being stopped */
+        }
+        int n_requests = 1 + rand_r(&ch->seed) % 3;
+        for (int k = 0; k < n_requests; k++) {
+            tc_sendf(&c, "PUT %s HTTP/1.1\r\nHost: h\r\nContent-Length: %zu\r\n\r\n",
+                     paths[(unsigned)rand_r(&ch->seed) % ARRAY_LEN(paths)], sizeof(body));
+            tc_send_n(&c, body,
+                      rand_r(&ch->seed) % 4 ? sizeof(body)
+                                            : (size_t)rand_r(&ch->seed) % sizeof(body));
+            if (rand_r(&ch->seed) % 2) {
+                tc_read(&c, &a, false);
+            } else {
+                usleep((unsigned)rand_r(&ch->seed) % 30000);
+            }
+        }
+        if (rand_r(&ch->seed) % 2) {
+            tc_reset(&c);
+        } else {
+            tc_close(&c);
+        }
+    }
+    return NULL;
+}
+
+static void case_churn(struct fixture *f)
+{
+    struct churn ch[6];
+    pthread_t t[ARRAY_LEN(ch)];
+    for (unsigned i = 0; i < ARRAY_LEN(ch); i++) {
+        ch[i] = (struct churn){.f = f, .seed = i + 1};
+        assert_int_equal(pthread_create(&t[i], NULL, churn_main, &ch[i]), 0);
+    }
+    usleep(1500000);
+    http_server_drain(f->s, MS(1)); /* in the middle of it all */
+    for (unsigned i = 0; i < ARRAY_LEN(ch); i++) {
+        pthread_join(t[i], NULL);
+    }
+    assert_true(atomic_load(&f->call.n_ends) > 20);
+}
+
+static void test_churn(void **state)
+{
+    tw_each(case_churn,
+            (struct http_server_opts){.body_timeout_ns = MS(300), .head_timeout_ns = MS(300)},
+            true);
 }
 
 /* ---- the end, and certificates ---- */
@@ -369,10 +535,12 @@ static void test_callers_loop(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_deadlines),    cmocka_unit_test(test_per_address),
-        cmocka_unit_test(test_eviction),     cmocka_unit_test(test_many),
-        cmocka_unit_test(test_drain),        cmocka_unit_test(test_reload),
-        cmocka_unit_test(test_tls_versions), cmocka_unit_test(test_passed_descriptor),
+        cmocka_unit_test(test_deadlines),      cmocka_unit_test(test_per_address),
+        cmocka_unit_test(test_eviction),       cmocka_unit_test(test_many),
+        cmocka_unit_test(test_buffered_total), cmocka_unit_test(test_handshakes_make_way),
+        cmocka_unit_test(test_no_descriptors), cmocka_unit_test(test_churn),
+        cmocka_unit_test(test_drain),          cmocka_unit_test(test_reload),
+        cmocka_unit_test(test_tls_versions),   cmocka_unit_test(test_passed_descriptor),
         cmocka_unit_test(test_callers_loop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

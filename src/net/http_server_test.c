@@ -369,6 +369,34 @@ static void case_abort(struct fixture *f)
     tc_close(&c);
 }
 
+/* A held request is not done before it is released, whether its connection lives or not; neither is a paused one. */
+static void case_hold(struct fixture *f)
+{
+    struct tc c;
+    struct tc_answer a;
+    assert_int_equal(tw_connect(f, &c), 0);
+    tc_send(&c, "GET /hold HTTP/1.1\r\nHost: h\r\n\r\nGET /x HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_int_equal(tc_read(&c, &a, false), 200);
+    assert_string_equal(a.body, "held");
+    assert_int_equal(tc_read(&c, &a, false), 200);
+    assert_int_equal(atomic_load(&f->call.n_dones), 2); /* in order, as they were asked */
+    tc_send(&c, "GET /hold HTTP/1.1\r\nHost: h\r\n\r\n");
+    tw_wait_for(&f->call.n_ends, 3);
+    tc_reset(&c);
+    tw_wait_for(&f->call.n_dones, 3);
+    assert_int_equal(tw_connect(f, &c), 0);
+    tc_send(&c, "PUT /slow HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nfirst");
+    tw_wait_for(&f->call.n_heads, 4);
+    tc_reset(&c);
+    tw_wait_for(&f->call.n_dones, 4);
+    assert_int_equal(atomic_load(&f->call.n_aborts), 1);
+}
+
+static void test_hold(void **state)
+{
+    tw_each(case_hold, (struct http_server_opts){0}, true);
+}
+
 static void test_abort(void **state)
 {
     tw_each(case_abort, (struct http_server_opts){0}, true);
@@ -381,7 +409,7 @@ int main(void)
         cmocka_unit_test(test_pieces),   cmocka_unit_test(test_bad),
         cmocka_unit_test(test_continue), cmocka_unit_test(test_early),
         cmocka_unit_test(test_stream),   cmocka_unit_test(test_broken),
-        cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_abort),    cmocka_unit_test(test_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

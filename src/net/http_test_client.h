@@ -1,7 +1,9 @@
 /* http_test_client.h — a blocking client for tests: sends any bytes, reads answers strictly,
- * plain or TLS. Not here: production code (http_client.h). Threads:  a struct tc belongs to one
- * thread. Memory:   tc_close() frees; answers borrow until the next read or close. Errors:
- * tc_read() returns -1 for anything but a whole answer. */
+ * plain or TLS.
+ * Not here: production code (http_client.h).
+ * Threads:  a struct tc belongs to one thread.
+ * Memory:   tc_close() frees; answers borrow until the next read or close.
+ * Errors:   tc_read() returns -1 for anything but a whole answer. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -19,6 +19,7 @@ struct user {
     struct http_req *req;
     size_t n_body, n_sent, n_want;
     bool is_answered;
+    atomic_bool is_held;
 };
 
 static void answer(struct http_req *req, int status, struct str body)
@@ -41,6 +42,15 @@ static void *resume_later(void *ctx)
 {
     usleep(30000);
     http_req_resume(ctx);
+    return NULL;
+}
+
+static void *release_later(void *ctx)
+{
+    struct user *u = ctx;
+    usleep(50000);
+    atomic_store(&u->is_held, false);
+    http_req_release(u->req);
     return NULL;
 }
 
@@ -150,6 +160,11 @@ static void on_end(struct http_req *req, void *user, struct str body)
             req, &(struct http_answer){.status = 200, .is_stream = true, .stream_size = -1});
         http_body_more(req, STR("begun"), false);
         http_abort(req);
+    } else if (str_eqc(h->path, "/hold")) {
+        atomic_store(&u->is_held, true);
+        http_req_hold(req);
+        in_thread(release_later, u);
+        answer(req, 200, STR("held"));
     } else if (str_eqc(h->path, "/empty")) {
         answer(req, 204, STR_NONE);
     } else if (str_eqc(h->path, "/tls")) {
@@ -166,11 +181,16 @@ static void on_abort(struct http_req *req, void *user)
 {
     struct user *u = user;
     atomic_fetch_add(&u->call->n_aborts, 1);
+    if (str_eqc(http_req_head(req)->path, "/echo")) {
+        http_abort(
+            req); /* it began an answer on the head: without this it would owe the rest for ever */
+    }
 }
 
 static void on_done(struct http_req *req, void *user)
 {
     struct user *u = user;
+    assert_false(atomic_load(&u->is_held));
     atomic_fetch_add(&u->call->n_dones, 1);
     free(u);
 }

@@ -1,4 +1,5 @@
-/* http_test_world.h — a server under test, whose paths say what it does, and its certificate authority.
+/* http_test_world.h — a server under test, whose paths say what it does, and its certificate
+ * authority.
  * Not here: the client (http_test_client.h).
  * Threads:  tests are one thread; handlers run on the server's.
  * Memory:   tw_begin() and tw_end(); tw_end() checks that every request was done with.
@@ -13,6 +14,7 @@
 /*   /refuse  403 on the head          /think     100-continue after a pause      /think-no  an answer instead
  *   /echo    both ways at once        /slow      pauses after each piece         /early     409 on the first piece
  *   /late    answered by a thread     /stream/N  N bytes, sized when a query is there
+ *   /hold    held for a while after the answer
  *   /short /long /break  broken promises         /empty 204      else "METHOD size-of-body" */
 struct call {
     atomic_int n_heads, n_ends, n_aborts, n_dones;

@@ -1,7 +1,10 @@
 /* port_holder.h — who listens on a TCP port of this host, for an error message a person can act
- * on. Not here: anything that decides by it. Threads:  no state. Memory:   fills a buffer of
- * the caller. Errors:   none: an empty text when it cannot be found out (another user's
- * process, another namespace). */
+ * on.
+ * Not here: anything that decides by it.
+ * Threads:  no state.
+ * Memory:   fills a buffer of the caller.
+ * Errors:   none: an empty text when it cannot be found out (another user's process, another
+ *           namespace). */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
  * Not here: making certificates (crypto/x509.h), TLS clients (http_client.h).
  * Threads:  a struct tls_server may be used and reloaded from any thread.
  * Memory:   tls_server_new() gives, tls_server_free() takes; connections that live keep what
- * they began with. Errors:   "TlsFailed" with the reason; a reload that fails leaves the old
- * certificate in use. */
+ *           they began with.
+ * Errors:   "TlsFailed" with the reason; a reload that fails leaves the old certificate in use. */
 #pragma once
 #include "base/err.h"
 #include "base/macro.h"

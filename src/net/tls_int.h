@@ -3,8 +3,8 @@
  * Threads:  belongs to the connection's loop thread.
  * Memory:   tls_conn_new() gives, tls_conn_free() takes; the descriptor stays the caller's.
  * Errors:   -EAGAIN (see tls_conn_want()), -EPROTO for what is not TLS, -ECONNRESET. Never
- * raises SIGPIPE when that is ignored (http_server_new() sees to it: OpenSSL's sockets use
- * write(2)). */
+ *           raises SIGPIPE when that is ignored (http_server_new() sees to it: OpenSSL's
+ *           sockets use write(2)). */
 #pragma once
 #include "net/tls.h"
 #include <stdbool.h>
