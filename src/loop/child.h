@@ -22,7 +22,8 @@ struct child_fd {
 
 /* Zero means the safe default everywhere. */
 struct child_opts {
-    const char *const *argv;    /* NULL-terminated; argv[0] without '/' is looked up in PATH */
+    const char *const *
+        argv; /* NULL-terminated; argv[0] without '/' is looked up in PATH, a relative path in 'cwd' */
     const char *path;           /* program to run when it is not argv[0] */
     const char *const *env;     /* NULL-terminated; NULL = child_env_minimal */
     bool is_env_inherited;      /* the environment of this process instead */
