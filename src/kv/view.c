@@ -43,6 +43,7 @@ static struct view_entry *entry_mut(const struct view_entry *e)
 struct entry { /* what is allocated: the entry, how to free its object, the bytes of the key */
     struct view_entry e;
     void (*free)(struct str key, void *obj);
+    bool is_bad; /* 'parse' refused the value */
     char key[];
 };
 
@@ -80,10 +81,16 @@ static struct view_entry *entry_new(struct view *v, const struct kv_item *item)
     x->free = v->ops.free;
     struct err err = ERR_INIT;
     x->e.obj = v->ops.parse(x->e.key, item->value, &err);
-    if (!x->e.obj) {
+    x->is_bad = !x->e.obj && err.code != 0; /* NULL without an error: a key that is no record */
+    if (x->is_bad) {
         log_warn_rl("view.bad_value", KV_STR("key", x->e.key), KV_ERR(&err));
     }
     return &x->e;
+}
+
+static bool is_bad(const struct view_entry *e)
+{
+    return e && CONTAINER_OF(entry_mut(e), struct entry, e)->is_bad;
 }
 
 /* Makes 'now' (NULL = nothing) the entry of the key, tells the user, drops the old one. */
@@ -92,8 +99,8 @@ static void change(struct view *v, struct str key, struct view_entry *now)
     const struct view_entry *keep = now ? view_ref(now) : NULL; /* for on_change */
     pthread_rwlock_wrlock(&v->lock);
     struct view_entry *old = now ? omap_put(v->map, key, now) : omap_remove(v->map, key);
-    v->n_bad += now && !now->obj;
-    v->n_bad -= old && !old->obj;
+    v->n_bad += is_bad(now);
+    v->n_bad -= is_bad(old);
     pthread_rwlock_unlock(&v->lock);
     if (v->ops.on_change) {
         v->ops.on_change(v->ctx, old, keep);
