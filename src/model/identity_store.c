@@ -1,4 +1,5 @@
 /* Accounts and keys in the store: what needs a transaction (identity.c has the look-ups). */
+#include "codec/json.h"
 #include "model/identity.h"
 #include "model/keys.h"
 #include <errno.h>
@@ -46,7 +47,10 @@ int identity_create_account(struct kv *kv, struct arena *a, struct keys *keys, s
             return r;
         }
         struct str claim = key_account_claim(a, name);
-        op[3] = (struct kv_op){.type = KV_PUT, .key = claim, .value = ret->account.id};
+        op[3] = (struct kv_op){
+            .type = KV_PUT,
+            .key = claim,
+            .value = arena_fmt(a, "{\"owner\":\"%.*s\"}", STR_ARG(ret->account.id))};
         r = add_put(a, &account_desc, &ret->account, key_account(a, ret->account.id), &op[0],
                     err);
         r = r < 0 ? r
@@ -349,7 +353,14 @@ static int delete_spec(void *ctx, const struct kv_item *item, struct err *err)
     return is_ours ? delete_key(d, item->key, err) : 0;
 }
 
-/* claim/<what>/<x>[/...]: those whose x is the account or one of its resources. */
+/* {"owner": id} */
+static bool is_owner(struct str claim, struct str id)
+{
+    AUTO(json_freep) struct json *j = NULL;
+    return json_parse(claim, &j, NULL) == 0 && str_eq(json_get_str(j, "owner"), id);
+}
+
+/* claim/<what>/<x>[/...]: those whose x is the account or one of its resources, or that it owns. */
 static int delete_claim(void *ctx, const struct kv_item *item, struct err *err)
 {
     struct deleter *d = ctx;
@@ -358,8 +369,7 @@ static int delete_claim(void *ctx, const struct kv_item *item, struct err *err)
         !str_next(&rest, '/', &part)) {
         return 0;
     }
-    bool is_ours = str_eq(part, d->account) || (str_has_prefixc(item->key, "claim/account/") &&
-                                                str_eq(item->value, d->account));
+    bool is_ours = str_eq(part, d->account) || is_owner(item->value, d->account);
     for (size_t i = 0; i < d->n_ids && !is_ours; i++) {
         is_ours = str_eq(part, d->ids[i]);
     }

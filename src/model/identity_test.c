@@ -179,6 +179,9 @@ static void test_deleting_says_what_is_left(void **state)
     put(arena_cstr(a, key_spec(a, "vpc", id, STR("vpc-1"))), "{}");
     put("claim/sgname/vpc-1/default", "sg-1");
     put("claim/sgname/vpc-2/default", "sg-2");
+    put("claim/publicip/1.2.3.4",
+        arena_cstr(a, arena_fmt(a, "{\"owner\":\"%.*s\"}", STR_ARG(id))));
+    put("claim/publicip/1.2.3.5", "{\"owner\":\"eni-1\"}");
     put(arena_cstr(a, key_spec(a, "instance", m.account.id, STR("i-3"))), "{}");
 
     assert_int_equal(identity_delete_account(kv, id, &err), -EBUSY);
@@ -197,6 +200,8 @@ static void test_deleting_says_what_is_left(void **state)
     assert_int_equal(kv_get(kv, a, key_spec(a, "vpc", id, STR("vpc-1")), &item, NULL), -ENOENT);
     assert_int_equal(kv_get(kv, a, key_access_key(a, n.key.id), &item, NULL), -ENOENT);
     assert_int_equal(kv_get(kv, a, key_account_claim(a, STR("one")), &item, NULL), -ENOENT);
+    assert_int_equal(kv_get(kv, a, STR("claim/publicip/1.2.3.4"), &item, NULL), -ENOENT);
+    assert_int_equal(kv_get(kv, a, STR("claim/publicip/1.2.3.5"), &item, NULL), 0);
     assert_int_equal(kv_get(kv, a, STR("claim/sgname/vpc-2/default"), &item, NULL), 0);
     assert_int_equal(kv_get(kv, a, key_access_key(a, m.key.id), &item, NULL), 0);
     assert_int_equal(kv_get(kv, a, key_account_claim(a, STR("two")), &item, NULL), 0);

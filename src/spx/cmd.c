@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define ARENA_MAX (256u << 20) /* lists of a whole cluster */
@@ -283,15 +285,40 @@ int spx_config(struct spx *s, struct err *err)
     return r;
 }
 
+/* The clients of rpc.h wait for a service that is not there; a person wants to hear of it at once. */
+static int check_socket(const char *path, struct err *err)
+{
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    AUTO_FD fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || strlen(path) >= sizeof(to.sun_path)) {
+        return fail(err, -EINVAL, "Unavailable", "%s is no name of a socket", path);
+    }
+    memcpy(to.sun_path, path, strlen(path) + 1);
+    if (connect(fd, (const struct sockaddr *)&to, sizeof(to)) == 0) {
+        return 0;
+    }
+    if (errno == EACCES || errno == EPERM) {
+        fail(err, -EACCES, "AccessDenied", "%s: %m", path);
+        err_hint(err, "run it with sudo");
+        return -EACCES;
+    }
+    fail(err, -ENOTCONN, "Unavailable", "nobody answers at %s: %m", path);
+    err_hint(err, "is it running? sudo spx up, or systemctl start spinifex.target");
+    return -ENOTCONN;
+}
+
 int spx_state(struct spx *s, struct err *err)
 {
     if (s->kv) {
         return 0;
     }
     int r = spx_config(s, err);
-    return r < 0 ? r
-                 : kv_open_remote_as(config_run_path(s->arena, s->cfg, "state.sock"), "admin",
-                                     &s->kv, err);
+    if (r < 0) {
+        return r;
+    }
+    const char *path = config_run_path(s->arena, s->cfg, "state.sock");
+    r = check_socket(path, err);
+    return r < 0 ? r : kv_open_remote_as(path, "admin", &s->kv, err);
 }
 
 int spx_need_root(const struct spx *s, struct err *err)
@@ -302,15 +329,19 @@ int spx_need_root(const struct spx *s, struct err *err)
     return fail(err, -EPERM, "AccessDenied", "only root may do this: sudo %s", s->path);
 }
 
-int spx_call(struct spx *s, const char *socket, const char *method, struct str payload, int fd,
-             uint64_t timeout_ns, struct json **ret, struct err *err)
+int spx_call(struct spx *s, const char *socket_name, const char *method, struct str payload,
+             int fd, uint64_t timeout_ns, struct json **ret, struct err *err)
 {
     int r = spx_config(s, err);
     if (r < 0) {
         return r;
     }
-    struct rpc_client *c =
-        rpc_client_new(config_run_path(s->arena, s->cfg, socket), NULL, NULL);
+    const char *path = config_run_path(s->arena, s->cfg, socket_name);
+    r = check_socket(path, err);
+    if (r < 0) {
+        return r;
+    }
+    struct rpc_client *c = rpc_client_new(path, NULL, NULL);
     struct rpc_reply reply = {0};
     r = rpc_call(c, str_c(method), payload, &fd, fd >= 0 ? 1 : 0, timeout_ns, &reply, err);
     if (r == 0) {

@@ -77,6 +77,6 @@ MUST_CHECK int spx_need_root(const struct spx *s, struct err *err);
 
 /* One call to a service's socket: 'payload' JSON, the answer parsed. 'fd' -1 = none. */
 struct json;
-MUST_CHECK int spx_call(struct spx *s, const char *socket, const char *method,
+MUST_CHECK int spx_call(struct spx *s, const char *socket_name, const char *method,
                         struct str payload, int fd, uint64_t timeout_ns, struct json **ret,
                         struct err *err);

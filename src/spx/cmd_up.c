@@ -2,10 +2,10 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "base/time.h"
-#include "codec/json.h"
 #include "loop/loop.h"
 #include "spx/cmds.h"
 #include "spx/dirs.h"
+#include "spx/guests.h"
 #include "spx/supervise.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -241,17 +241,22 @@ int cmd_up(struct spx *s, struct err *err)
     return r;
 }
 
-/* Guests are shut down through the service that has them; it knows how long they may take. */
-static int stop_guests(struct spx *s, struct err *err)
+static int stop_guests_first(struct spx *s, struct err *err)
 {
-    AUTO(json_freep) struct json *j = NULL;
-    fputs("guests are being shut down ...\n", stderr);
-    int r = spx_call(s, "compute.sock", "guests.stop", STR("{\"is_forced\":false}"), -1,
-                     GUEST_LIMIT, &j, err);
-    if (r == 0) {
-        fprintf(stderr, "%llu guests stopped\n",
-                (unsigned long long)json_get_u64(j, "n_stopped", 0));
+    struct err e = ERR_INIT;
+    if (spx_is_set(s, "--keep-guests") || !config_has_service(s->cfg, "compute")) {
+        return 0;
     }
+    int r = guests_stop(s, GUEST_LIMIT, &e);
+    if (r == 0) {
+        return 0;
+    }
+    if (spx_is_set(s, "--force")) {
+        fprintf(stderr, "guests were not stopped: %s\n", e.msg);
+        return 0;
+    }
+    fail(err, r, "GuestsRun", "guests were not stopped: %s", e.msg);
+    err_hint(err, "--keep-guests leaves them running, --force goes on anyway");
     return r;
 }
 
@@ -277,16 +282,9 @@ int cmd_down(struct spx *s, struct err *err)
     if (lock != -EBUSY || pid <= 0) {
         return fail(err, lock, e.name, "%s", e.msg);
     }
-    if (!spx_is_set(s, "--keep-guests")) {
-        r = stop_guests(s, &e);
-        if (r < 0) {
-            fprintf(stderr, "guests were not stopped: %s\n", e.msg);
-            if (!spx_is_set(s, "--force")) {
-                fail(err, r, "GuestsRun", "guests were not stopped: %s", e.msg);
-                return err_hint(err,
-                                "--keep-guests leaves them running, --force goes on anyway");
-            }
-        }
+    r = stop_guests_first(s, err);
+    if (r < 0) {
+        return r;
     }
     if (kill(pid, SIGTERM) < 0) {
         return fail(err, -errno, "StopFailed", "ending process %d: %m", (int)pid);
