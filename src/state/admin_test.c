@@ -219,12 +219,31 @@ static void test_disk_full(void **state)
     tmpdir_done(&data);
 }
 
+static bool write_text(const char *path, const char *text)
+{
+    AUTO_FD fd = open(path, O_WRONLY | O_CLOEXEC);
+    return fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+}
+
+/* A mount namespace; who is not root becomes the root of a user namespace. */
+static bool own_mounts(void)
+{
+    uid_t uid = geteuid();
+    gid_t gid = getegid();
+    char uids[32], gids[32];
+    snprintf(uids, sizeof(uids), "0 %u 1", uid);
+    snprintf(gids, sizeof(gids), "0 %u 1", gid);
+    return unshare(CLONE_NEWNS | (uid ? CLONE_NEWUSER : 0)) == 0 &&
+           (uid == 0 || (write_text("/proc/self/setgroups", "deny") &&
+                         write_text("/proc/self/uid_map", uids) &&
+                         write_text("/proc/self/gid_map", gids))) &&
+           mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+}
+
 int main(int argc, char **argv)
 {
     world_exe = argc == 2 ? argv[1] : world_exe;
-    /* A mount of our own, for root and for everybody else. */
-    if (unshare(CLONE_NEWNS | (geteuid() ? CLONE_NEWUSER : 0)) < 0 ||
-        mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
+    if (!own_mounts()) {
         perror("a mount namespace is needed");
         return 1;
     }
