@@ -112,11 +112,11 @@ static void bad_volumes(void **state)
     assert_int_equal(env_count(e, "volumes"), 1);
 }
 
-static void image_and_clone(void **state)
+static void import_registers(void **state)
 {
     struct env *e = *state;
     struct err err = ERR_INIT;
-    char disk[PATH_MAX], id[32], id2[32];
+    char disk[PATH_MAX], id[32];
     tmpdir_path(&tmp, "disk.raw", disk);
     make_disk(disk, 24);
     assert_int_equal(env_import(e, disk, "debian 12/test",
@@ -138,7 +138,16 @@ static void image_and_clone(void **state)
         strstr(env_get(e, key_status(e->a, "image", i->account, i->id)).p, "available"));
     assert_non_null(
         strstr(env_get(e, key_spec(e->a, "snapshot", i->account, i->snapshot_id)).p, id));
-    /* the same name again, bad names, a wrong checksum: nothing is left */
+}
+
+/* The same name again, bad names, a wrong checksum: nothing is left. */
+static void refused_imports(void **state)
+{
+    struct env *e = *state;
+    struct err err = ERR_INIT;
+    char disk[PATH_MAX], id[32], id2[32];
+    make_disk(tmpdir_path(&tmp, "disk.raw", disk), 4);
+    assert_int_equal(env_import(e, disk, "debian 12/test", "", id, &err), 0);
     assert_int_equal(env_import(e, disk, "debian 12/test", "", id2, &err), -EEXIST);
     assert_string_equal(err.name, "InvalidAMIName.Duplicate");
     static const struct {
@@ -162,7 +171,17 @@ static void image_and_clone(void **state)
         assert_string_equal(err.name, bad[k].want);
         assert_int_equal(env_count(e, "images"), 1);
     }
-    /* volumes from the image and from its snapshot */
+}
+
+static void clones_and_removal(void **state)
+{
+    struct env *e = *state;
+    struct err err = ERR_INIT;
+    char disk[PATH_MAX], id[32], id2[32];
+    make_disk(tmpdir_path(&tmp, "disk.raw", disk), 24);
+    assert_int_equal(env_import(e, disk, "debian 12/test", "", id, &err), 0);
+    const struct image *i = env_get_image(e, id);
+    assert_non_null(i);
     struct volume v = volume("vol-00000000000000001", 2);
     v.image_id = str_c(id);
     env_put_volume(e, &v);
@@ -485,7 +504,9 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(empty_volume, setup, teardown),
         cmocka_unit_test_setup_teardown(bad_volumes, setup, teardown),
-        cmocka_unit_test_setup_teardown(image_and_clone, setup, teardown),
+        cmocka_unit_test_setup_teardown(import_registers, setup, teardown),
+        cmocka_unit_test_setup_teardown(refused_imports, setup, teardown),
+        cmocka_unit_test_setup_teardown(clones_and_removal, setup, teardown),
         cmocka_unit_test_setup_teardown(open_is_exclusive, setup, teardown),
         cmocka_unit_test_setup_teardown(lost_bytes_are_an_error, setup, teardown),
         cmocka_unit_test_setup_teardown(many_at_once, setup, teardown),
