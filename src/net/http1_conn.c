@@ -94,7 +94,7 @@ static bool input_body(struct http_conn *c)
     if (c->is_closing) {
         return false;
     }
-    if (http_request_is_paused(c)) {
+    if (c->out.n_bytes > HTTP_OUT_HIGH || http_request_is_paused(c)) {
         c->was_paused = true;
         return false;
     }
@@ -175,7 +175,9 @@ static bool wants_input(struct http_conn *c)
 {
     switch (c->phase) {
     case HTTP_HEAD: return !c->is_closing && c->out.n_bytes <= HTTP_OUT_HIGH;
-    case HTTP_BODY: return !c->is_closing && !http_request_is_paused(c);
+    case HTTP_BODY:
+        /* Also not while much waits to be sent: an answer made of the body could grow without end. */
+        return !c->is_closing && c->out.n_bytes <= HTTP_OUT_HIGH && !http_request_is_paused(c);
     case HTTP_LINGER: return true;
     default: return false;
     }

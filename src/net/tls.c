@@ -75,6 +75,10 @@ static SSL_CTX *load(const char *cert_path, const char *key_path, struct err *er
     SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                               SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_num_tickets(ctx, 1);
+    SSL_CTX_set_session_cache_mode(ctx,
+                                   SSL_SESS_CACHE_OFF); /* tickets need no memory of ours */
+    SSL_CTX_set_read_ahead(ctx,
+                           1); /* a record in one system call, not its header alone first */
     SSL_CTX_set_alpn_select_cb(ctx, select_alpn, NULL);
     static const unsigned char session_id[] = "spinifex";
     const char *bad = NULL;
@@ -235,7 +239,7 @@ uint32_t tls_conn_want(const struct tls_conn *c)
 
 bool tls_conn_has_pending(const struct tls_conn *c)
 {
-    return SSL_pending(c->ssl) > 0;
+    return SSL_has_pending(c->ssl) == 1; /* with read-ahead: undecoded bytes too */
 }
 
 void tls_conn_shutdown(struct tls_conn *c)
