@@ -1,0 +1,183 @@
+#include "base/file.h"
+#include "base/test.h"
+#include "spx/profile.h"
+#include "testkit/tmpdir.h"
+#include <errno.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+static const struct profile_pair pairs[] = {
+    {"region", {"r1", 2}},
+    {"endpoint_url", {"https://h:9999", 14}},
+    {"aws_session_token", {NULL, 0}},
+};
+
+static void test_merge(void **state)
+{
+    static const char ours[] = "region = r1\nendpoint_url = https://h:9999\n";
+    static const struct {
+        const char *name, *in, *before, *after; /* what stands before and after our lines */
+    } cases[] = {
+        {"empty file", "", "[profile spinifex]\n", ""},
+        {"appended", "[default]\nregion = eu\n",
+         "[default]\nregion = eu\n\n[profile spinifex]\n", ""},
+        {"no newline at the end", "[default]\nregion = eu",
+         "[default]\nregion = eu\n\n[profile spinifex]\n", ""},
+        {"replaced", "[profile spinifex]\nregion = old\n[profile b]\nregion = b\n",
+         "[profile spinifex]\n", "[profile b]\nregion = b\n"},
+        {"other keys and comments stay",
+         "# top\n[profile spinifex]\n# mine\noutput = text\nREGION=old\n\n[default]\n",
+         "# top\n[profile spinifex]\n", "# mine\noutput = text\n\n[default]\n"},
+        {"nested settings stay",
+         "[profile spinifex]\ns3 =\n  endpoint_url = http://s3\nendpoint_url = old\n",
+         "[profile spinifex]\n", "s3 =\n  endpoint_url = http://s3\n"},
+        {"what belongs to an old value goes with it",
+         "[profile spinifex]\nregion =\n  a\n  b\noutput = json\n", "[profile spinifex]\n",
+         "output = json\n"},
+        {"a token of before goes", "[profile spinifex]\naws_session_token = x\n",
+         "[profile spinifex]\n", ""},
+        {"names that begin alike",
+         "[profile spinifex2]\nregion = x\n[profile spinifex]\nregion = y\n",
+         "[profile spinifex2]\nregion = x\n[profile spinifex]\n", ""},
+        {"blanks and quotes", "[ profile   \"spinifex\" ]\nregion = y\n",
+         "[ profile   \"spinifex\" ]\n", ""},
+        {"a section of another kind", "[spinifex]\nregion = y\n",
+         "[spinifex]\nregion = y\n\n[profile spinifex]\n", ""},
+        {"header without end", "[profile spinifex\nregion = y\n",
+         "[profile spinifex\nregion = y\n\n[profile spinifex]\n", ""},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        AUTO_BUF out, want, again;
+        buf_init(&out, 10000);
+        buf_init(&want, 10000);
+        buf_init(&again, 10000);
+        buf_fmt(&want, "%s%s%s", cases[i].before, ours, cases[i].after);
+        profile_merge(str_c(cases[i].in), "profile spinifex", pairs, ARRAY_LEN(pairs), &out);
+        if (strcmp(buf_cstr(&out), buf_cstr(&want)) != 0) {
+            fail_msg("%s: got\n%s\nwant\n%s", cases[i].name, buf_cstr(&out), buf_cstr(&want));
+        }
+        /* Once more changes nothing. */
+        profile_merge(buf_str(&out), "profile spinifex", pairs, ARRAY_LEN(pairs), &again);
+        assert_string_equal(buf_cstr(&again), buf_cstr(&out));
+    }
+}
+
+static void test_merge_keeps_line_ends(void **state)
+{
+    AUTO_BUF out;
+    buf_init(&out, 10000);
+    profile_merge(STR("[default]\r\nregion = eu\r\n"), "profile spinifex", pairs,
+                  ARRAY_LEN(pairs), &out);
+    assert_string_equal(buf_cstr(&out), "[default]\r\nregion = eu\r\n\r\n[profile spinifex]\r\n"
+                                        "region = r1\r\nendpoint_url = https://h:9999\r\n");
+}
+
+static void expect_file(const char *path, const char *want)
+{
+    AUTO_FREE char *text = NULL;
+    size_t n = 0;
+    struct stat st;
+    assert_int_equal(file_read(path, 10000, &text, &n, NULL), 0);
+    assert_string_equal(text, want);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
+}
+
+static void test_files(void **state)
+{
+    struct tmpdir d;
+    char path[PATH_MAX], config[512], credentials[512];
+    struct profile_user u;
+    const struct profile p = {.name = "spinifex",
+                              .endpoint = "https://h:1",
+                              .ca_path = "/ca.pem",
+                              .region = "r",
+                              .access_key = STR("AKIA"),
+                              .secret = STR("s")};
+    tmpdir_init(&d, "profile");
+    setenv("HOME", d.path, 1);
+    unsetenv("SUDO_USER");
+    unsetenv("AWS_CONFIG_FILE");
+    unsetenv("AWS_SHARED_CREDENTIALS_FILE");
+    assert_int_equal(profile_find_user(&u, NULL), 0);
+    assert_false(u.is_other);
+    assert_string_equal(u.home, d.path);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(profile_write(&u, &p, config, credentials, sizeof(config), NULL), 0);
+        expect_file(config, "[profile spinifex]\nregion = r\nendpoint_url = "
+                            "https://h:1\nca_bundle = /ca.pem\n");
+        expect_file(credentials,
+                    "[spinifex]\naws_access_key_id = AKIA\naws_secret_access_key = s\n");
+    }
+    assert_string_equal(config, tmpdir_path(&d, ".aws/config", path));
+    assert_int_equal(stat(tmpdir_path(&d, ".aws", path), &(struct stat){0}), 0);
+
+    /* Files that the environment names, one of them a link that stays one. */
+    char real[PATH_MAX], link_path[PATH_MAX];
+    tmpdir_write(&d, "real", "[default]\nx = 1\n", real);
+    assert_int_equal(symlink(real, tmpdir_path(&d, "link", link_path)), 0);
+    setenv("AWS_CONFIG_FILE", link_path, 1);
+    setenv("AWS_SHARED_CREDENTIALS_FILE", "~/creds", 1);
+    assert_int_equal(profile_write(&u, &p, config, credentials, sizeof(config), NULL), 0);
+    expect_file(real, "[default]\nx = 1\n\n[profile spinifex]\nregion = r\nendpoint_url = "
+                      "https://h:1\nca_bundle = /ca.pem\n");
+    expect_file(tmpdir_path(&d, "creds", path),
+                "[spinifex]\naws_access_key_id = AKIA\naws_secret_access_key = s\n");
+    struct stat st;
+    assert_int_equal(lstat(link_path, &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    unsetenv("AWS_CONFIG_FILE");
+    unsetenv("AWS_SHARED_CREDENTIALS_FILE");
+    tmpdir_done(&d);
+}
+
+/* As root for somebody else: the files are his, and links of his lead root nowhere. */
+static void test_another_user(void **state)
+{
+    struct tmpdir d;
+    char config[512], credentials[512], secret[PATH_MAX], home[PATH_MAX];
+    struct profile_user u = {.uid = 65534, .gid = 65534, .name = "nobody", .is_other = true};
+    const struct profile p = {.name = "spinifex",
+                              .endpoint = "e",
+                              .ca_path = "c",
+                              .region = "r",
+                              .access_key = STR("A"),
+                              .secret = STR("s")};
+    struct stat st;
+    if (geteuid() != 0) {
+        skip();
+    }
+    tmpdir_init(&d, "profile");
+    assert_int_equal(chmod(d.path, 0711), 0);
+    assert_int_equal(mkdir(tmpdir_path(&d, "home", home), 0700), 0);
+    assert_int_equal(chown(home, 65534, 65534), 0);
+    snprintf(u.home, sizeof(u.home), "%.300s", home);
+    assert_int_equal(profile_write(&u, &p, config, credentials, sizeof(config), NULL), 0);
+    assert_int_equal(stat(credentials, &st), 0);
+    assert_int_equal(st.st_uid, 65534);
+    assert_int_equal(st.st_mode & 07777, 0600);
+    assert_int_equal(geteuid(), 0);
+
+    tmpdir_write(&d, "secret", "of root\n", secret);
+    assert_int_equal(unlink(config), 0);
+    assert_int_equal(symlink(secret, config), 0);
+    struct err err = ERR_INIT;
+    assert_true(profile_write(&u, &p, config, credentials, sizeof(config), &err) < 0);
+    assert_int_equal(geteuid(), 0);
+    AUTO_FREE char *text = NULL;
+    size_t n = 0;
+    assert_int_equal(file_read(secret, 100, &text, &n, NULL), 0);
+    assert_string_equal(text, "of root\n");
+    tmpdir_done(&d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_merge_keeps_line_ends),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_another_user),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
