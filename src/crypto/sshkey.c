@@ -30,6 +30,7 @@ void sshkey_public_done(struct sshkey_public *k)
 void sshkey_pair_done(struct sshkey_pair *p)
 {
     secret_done(&p->private_pem);
+    secret_done(&p->private_ppk);
     sshkey_public_done(&p->public_);
 }
 
@@ -41,14 +42,14 @@ static void put_u32(struct buf *b, size_t v)
     buf_add(b, str_n(raw, 4));
 }
 
-static void put_str(struct buf *b, struct str s)
+void sshkey_put_str(struct buf *b, struct str s)
 {
     put_u32(b, s.n);
     buf_add(b, s);
 }
 
 /* A positive number: a zero in front when the top bit is set. */
-static void put_mpint(struct buf *b, const BIGNUM *v)
+void sshkey_put_mpint(struct buf *b, const BIGNUM *v)
 {
     size_t n = (size_t)BN_num_bytes(v);
     bool is_padded = BN_num_bits(v) % 8 == 0;
@@ -71,15 +72,15 @@ int sshkey_blob(EVP_PKEY *key, enum sshkey_type type, struct buf *out)
         if (EVP_PKEY_get_raw_public_key(key, pub, &n) != 1 || n != sizeof(pub)) {
             return -EINVAL;
         }
-        put_str(out, STR("ssh-ed25519"));
-        put_str(out, str_n((char *)pub, n));
+        sshkey_put_str(out, STR("ssh-ed25519"));
+        sshkey_put_str(out, str_n((char *)pub, n));
     } else {
         BIGNUM *n = NULL, *e = NULL;
         if (EVP_PKEY_get_bn_param(key, OSSL_PKEY_PARAM_RSA_N, &n) == 1 &&
             EVP_PKEY_get_bn_param(key, OSSL_PKEY_PARAM_RSA_E, &e) == 1) {
-            put_str(out, STR("ssh-rsa"));
-            put_mpint(out, e);
-            put_mpint(out, n);
+            sshkey_put_str(out, STR("ssh-rsa"));
+            sshkey_put_mpint(out, e);
+            sshkey_put_mpint(out, n);
         }
         BN_free(n);
         BN_free(e);
@@ -167,7 +168,7 @@ static int rsa_pem(EVP_PKEY *key, struct secret *ret)
     return secret_set(ret, crypto_bio_str(b));
 }
 
-static void wipe_buf(struct buf *b)
+void sshkey_wipe_buf(struct buf *b)
 {
     secret_wipe(b->p, b->cap);
     buf_done(b);
@@ -181,12 +182,12 @@ static void put_ed25519_secret(struct buf *b, const unsigned char *seed, struct 
     rand_bytes(check, sizeof(check));
     buf_add(b, str_n(check, 4));
     buf_add(b, str_n(check, 4));
-    put_str(b, STR("ssh-ed25519"));
-    put_str(b, pub);
+    sshkey_put_str(b, STR("ssh-ed25519"));
+    sshkey_put_str(b, pub);
     put_u32(b, (size_t)2 * ED25519_SIZE);
     buf_add(b, str_n((const char *)seed, ED25519_SIZE));
     buf_add(b, pub);
-    put_str(b, comment);
+    sshkey_put_str(b, comment);
     for (char pad = 1; b->n % 8; pad++) {
         buf_add_char(b, pad);
     }
@@ -200,7 +201,7 @@ static int openssh_pem(EVP_PKEY *key, struct str comment, struct secret *ret)
         EVP_PKEY_get_raw_public_key(key, pub, &pub_n) != 1) {
         return -ENOMEM;
     }
-    AUTO(wipe_buf) struct buf inner, all, text;
+    AUTO(sshkey_wipe_buf) struct buf inner, all, text;
     buf_init(&inner, 4096);
     buf_init(&all, 8192);
     buf_init(&text, 16384);
@@ -211,9 +212,9 @@ static int openssh_pem(EVP_PKEY *key, struct str comment, struct secret *ret)
     put_ed25519_secret(&inner, seed, str_n((char *)pub, pub_n), comment);
     secret_wipe(seed, sizeof(seed));
     buf_add(&all, str_n("openssh-key-v1", 15)); /* with its NUL */
-    put_str(&all, STR("none"));                 /* cipher */
-    put_str(&all, STR("none"));                 /* key derivation */
-    put_str(&all, STR(""));
+    sshkey_put_str(&all, STR("none"));          /* cipher */
+    sshkey_put_str(&all, STR("none"));          /* key derivation */
+    sshkey_put_str(&all, STR(""));
     put_u32(&all, 1);
     size_t at = all.n;
     put_u32(&all, 0);
@@ -221,7 +222,7 @@ static int openssh_pem(EVP_PKEY *key, struct str comment, struct secret *ret)
         return -ENOMEM;
     }
     all.p[at + 3] = (char)(all.n - at - 4);
-    put_str(&all, buf_str(&inner));
+    sshkey_put_str(&all, buf_str(&inner));
     buf_addc(&text, "-----BEGIN OPENSSH PRIVATE KEY-----\n");
     struct str rest = buf_str(&all);
     while (rest.n) { /* 51 bytes are 68 characters */
@@ -235,11 +236,23 @@ static int openssh_pem(EVP_PKEY *key, struct str comment, struct secret *ret)
                                                            : -ENOMEM;
 }
 
+/* A line end in the comment would begin a line of its author's in authorized_keys. */
+static bool is_one_line(struct str s)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        if ((unsigned char)s.p[i] < 0x20 || s.p[i] == 0x7f) {
+            return false;
+        }
+    }
+    return true;
+}
+
 int sshkey_generate(enum sshkey_type type, struct str comment, struct sshkey_pair *ret,
                     struct err *err)
 {
-    if (comment.n > 255) {
-        return fail(err, -EINVAL, "InvalidKey.Format", "the comment is too long");
+    if (comment.n > 255 || !is_one_line(comment)) {
+        return fail(err, -EINVAL, "InvalidKey.Format",
+                    "the comment is too long, or not one line of text");
     }
     AUTO(EVP_PKEY_freep)
     EVP_PKEY *key = type == SSHKEY_RSA ? EVP_RSA_gen(SSHKEY_RSA_BITS)
@@ -257,6 +270,9 @@ int sshkey_generate(enum sshkey_type type, struct str comment, struct sshkey_pai
     } else if (r == 0) {
         r = openssh_pem(key, comment, &p.private_pem);
         memcpy(p.fingerprint, p.public_.fingerprint, sizeof(p.fingerprint));
+    }
+    if (r == 0) {
+        r = sshkey_ppk(key, type, comment, &p.private_ppk);
     }
     if (r < 0) {
         sshkey_pair_done(&p);

@@ -29,6 +29,7 @@ void sshkey_public_done(struct sshkey_public *k);
 
 struct sshkey_pair {
     struct secret private_pem; /* RSA: PKCS#1; ED25519: OpenSSH's format */
+    struct secret private_ppk; /* PuTTY's format, version 2, which all its versions read */
     struct sshkey_public public_;
     /* RSA: SHA-1 of the private key as DER (PKCS#8), with colons. ED25519: as of the public
      * key. */

@@ -1,8 +1,10 @@
 #include "crypto/sshkey.h"
 
+#include "base/buf.h"
 #include "crypto/digest.h"
 
 #include <errno.h>
+#include <openssl/hmac.h>
 #include <openssl/pem.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -264,13 +266,81 @@ static void test_generate_ed25519(void **state)
     assert_int_equal(sshkey_generate(SSHKEY_ED25519, str_n(long_name, 256), &p, NULL), -EINVAL);
 }
 
+static void put(struct buf *b, struct str s)
+{
+    char n[4] = {(char)(s.n >> 24), (char)(s.n >> 16), (char)(s.n >> 8), (char)s.n};
+    buf_add(b, str_n(n, 4));
+    buf_add(b, s);
+}
+
+/* One "Name: value" of a PPK file. */
+static struct str ppk_field(struct str text, const char *name)
+{
+    ptrdiff_t at = str_find_str(text, str_c(name));
+    assert_true(at >= 0);
+    return str_cut(str_skip(text, (size_t)at + strlen(name) + 2), '\n');
+}
+
+/* The lines that follow "Public-Lines: n" or "Private-Lines: n", decoded, with a length in front as the MAC wants it. */
+static void ppk_blob(struct str text, const char *name, struct buf *out)
+{
+    ptrdiff_t at = str_find_str(text, str_c(name));
+    assert_true(at >= 0);
+    struct str rest = str_skip(text, (size_t)at), line = STR_NONE;
+    assert_true(str_next(&rest, '\n', &line));
+    unsigned n_lines = (unsigned)(line.p[line.n - 1] - '0');
+    AUTO_BUF raw;
+    buf_init(&raw, 4096);
+    for (unsigned i = 0; i < n_lines; i++) {
+        assert_true(str_next(&rest, '\n', &line));
+        assert_true(line.n <= 64);
+        char *p = buf_reserve(&raw, line.n);
+        int n = EVP_DecodeBlock((unsigned char *)p, (const unsigned char *)line.p, (int)line.n);
+        buf_commit(&raw, (size_t)n - (line.p[line.n - 1] == '=') - (line.p[line.n - 2] == '='));
+    }
+    put(out, buf_str(&raw));
+}
+
+/* Compared byte by byte with puttygen's once; here the file must hold together: its own MAC, made anew from its parts. */
+static void test_ppk(void **state)
+{
+    for (int type = SSHKEY_RSA; type <= SSHKEY_ED25519; type++) {
+        struct sshkey_pair p = {.private_pem = SECRET_INIT};
+        assert_int_equal(sshkey_generate((enum sshkey_type)type, STR("a name"), &p, NULL), 0);
+        struct str ppk = secret_str(&p.private_ppk);
+        const char *alg = type == SSHKEY_RSA ? "ssh-rsa" : "ssh-ed25519";
+        assert_true(str_has_prefixc(ppk, "PuTTY-User-Key-File-2: "));
+        assert_true(str_eqc(ppk_field(ppk, "PuTTY-User-Key-File-2"), alg));
+        assert_true(str_eqc(ppk_field(ppk, "Encryption"), "none"));
+        assert_true(str_eqc(ppk_field(ppk, "Comment"), "a name"));
+        AUTO_BUF b;
+        buf_init(&b, 8192);
+        put(&b, str_c(alg));
+        put(&b, STR("none"));
+        put(&b, STR("a name"));
+        ppk_blob(ppk, "Public-Lines", &b);
+        ppk_blob(ppk, "Private-Lines", &b);
+        uint8_t key[SHA1_SIZE], mac[SHA1_SIZE];
+        unsigned mac_n = sizeof(mac);
+        char hex[2 * SHA1_SIZE + 1];
+        sha1(STR("putty-private-key-file-mac-key"), key);
+        assert_non_null(
+            HMAC(EVP_sha1(), key, sizeof(key), (const unsigned char *)b.p, b.n, mac, &mac_n));
+        digest_hex(mac, sizeof(mac), hex);
+        assert_true(str_eqc(ppk_field(ppk, "Private-MAC"), hex));
+        sshkey_pair_done(&p);
+        assert_false(secret_is_set(&p.private_ppk));
+    }
+    struct sshkey_pair p = {.private_pem = SECRET_INIT};
+    assert_int_equal(sshkey_generate(SSHKEY_ED25519, STR("two\nlines"), &p, NULL), -EINVAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parse),
-        cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_generate_rsa),
-        cmocka_unit_test(test_generate_ed25519),
+        cmocka_unit_test(test_parse),        cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_generate_rsa), cmocka_unit_test(test_generate_ed25519),
+        cmocka_unit_test(test_ppk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -151,9 +151,9 @@ static bool is_dns_name(struct str s)
         return false;
     }
     struct str label = STR_NONE;
-    bool is_number = true; /* a last label of digits is an address mistyped */
+    bool is_number =
+        str_find(s, '.', 0) >= 0; /* digits and dots alone are an address mistyped */
     while (str_next(&s, '.', &label)) {
-        is_number = true;
         if (label.n == 0 || label.n > 63 || label.p[0] == '-' || label.p[label.n - 1] == '-') {
             return false;
         }
