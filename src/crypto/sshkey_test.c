@@ -1,6 +1,7 @@
 #include "crypto/sshkey.h"
 
 #include "base/buf.h"
+#include "base/num.h"
 #include "crypto/digest.h"
 
 #include <errno.h>
@@ -288,10 +289,11 @@ static void ppk_blob(struct str text, const char *name, struct buf *out)
     assert_true(at >= 0);
     struct str rest = str_skip(text, (size_t)at), line = STR_NONE;
     assert_true(str_next(&rest, '\n', &line));
-    unsigned n_lines = (unsigned)(line.p[line.n - 1] - '0');
+    uint64_t n_lines = 0;
+    assert_int_equal(num_u64(str_skip(line, strlen(name) + 2), 99, &n_lines), 0);
     AUTO_BUF raw;
     buf_init(&raw, 4096);
-    for (unsigned i = 0; i < n_lines; i++) {
+    for (uint64_t i = 0; i < n_lines; i++) {
         assert_true(str_next(&rest, '\n', &line));
         assert_true(line.n <= 64);
         char *p = buf_reserve(&raw, line.n);
