@@ -476,6 +476,9 @@ size_t dns_make_relayed(struct str answer, const struct dns_query *q, size_t lim
     if (end <= limit) {
         return end;
     }
+    if (question_end + 11 > limit) {
+        return 0;
+    }
     put16(out + 2, get16(out + 2) | F_TC);
     memset(out + 6, 0, 6);
     return q->has_edns ? add_opt(out, question_end, limit, DNS_UDP_MAX, q->is_dnssec_ok)

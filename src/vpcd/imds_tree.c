@@ -14,17 +14,20 @@
 
 static void put_typed(struct imds_tree *t, struct str path, struct str value, const char *type)
 {
-    if (t->n == t->cap || !str_is_set(path) || !str_is_set(value)) {
+    /* A fact that is not known is not listed; a value that did not fit into the arena is not taken for one. */
+    if (t->n == t->cap || !str_is_set(path) ||
+        (!str_is_set(value) && !arena_alloc(t->arena, 1))) {
         t->is_full = true;
         return;
     }
-    t->v[t->n++] = (struct imds_leaf){path, value, type};
+    if (str_is_set(value)) {
+        t->v[t->n++] = (struct imds_leaf){path, value, type};
+    }
 }
 
 static void put(struct imds_tree *t, const char *path, struct str value)
 {
-    put_typed(t, arena_fmt(t->arena, "meta-data/%s", path), value.p ? value : STR(""),
-              "text/plain");
+    put_typed(t, arena_fmt(t->arena, "meta-data/%s", path), value, "text/plain");
 }
 
 /* Only when there is something to say: an empty leaf would be a lie. */

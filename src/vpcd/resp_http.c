@@ -75,8 +75,8 @@ int resp_http_start(struct resp *r, struct err *err)
         .loop = r->loop,
         .max_head = 8192,
         .max_buffered_body = 4096,
-        .max_conns = 1024,
-        .max_conns_per_ip = 32,
+        .max_conns = 8192,
+        .max_conns_per_ip = 128, /* above what the server takes in one turn */
         .server_header = "EC2ws",
     };
     struct http_server *s = NULL;

@@ -24,6 +24,7 @@ static const int allowed[] = {
     SCMP_SYS(close),
     SCMP_SYS(epoll_ctl),
     SCMP_SYS(epoll_pwait),
+    SCMP_SYS(epoll_pwait2),
     SCMP_SYS(epoll_wait),
     SCMP_SYS(exit),
     SCMP_SYS(exit_group),

@@ -28,7 +28,7 @@ LOG_MODULE("vpcd.responders");
 #define CALL_TIMEOUT_NS (3 * NS_PER_S)
 #define FACTS_MAX       (2u << 20)
 #define KEY_DIGITS      64
-#define MAX_FILES       4096u
+#define MAX_FILES       16384u
 
 struct responder {
     pid_t pid;

@@ -326,12 +326,12 @@ void ruleset_host(const struct config *cfg, struct buf *out, char mark[RULESET_M
     buf_addc(out, sep[0] == ',' ? " }\n }\n" : " }\n");
     buf_addc(
         out,
-        " chain raw {\n  type filter hook prerouting priority -300; policy accept;\n"
+        " chain from_vpc {\n  type filter hook prerouting priority -300; policy accept;\n"
         "  iifname \"spxv*\" ip saddr != @pool ip saddr != 169.254.255.2 drop\n"
         "  iifname \"spxv*\" meta nfproto ipv6 drop\n }\n"
         /* The path outside may carry less than the guests' links: tell TCP at the first packet,
            both ways. */
-        " chain fwd {\n  type filter hook forward priority -150; policy accept;\n"
+        " chain clamp {\n  type filter hook forward priority -150; policy accept;\n"
         "  iifname \"spxv*\" tcp flags & (syn | rst) == syn tcp option maxseg size set rt mtu\n"
         "  oifname \"spxv*\" tcp flags & (syn | rst) == syn tcp option maxseg size set rt "
         "mtu\n }\n");

@@ -98,6 +98,13 @@ void vpcd_poke(struct vpcd *v)
     }
 }
 
+/* In the loop's first turn, when service_run() has just said "ok": it is not, before the first round. */
+static void say_starting(void *ctx)
+{
+    struct vpcd *v = ctx;
+    service_set_status(v->service, "starting", "the first look at the store");
+}
+
 static void on_verify(void *ctx)
 {
     struct vpcd *v = ctx;
@@ -130,6 +137,7 @@ int vpcd_new(struct service *s, const struct config *cfg, struct kv *kv, struct 
         vpcd_free(v);
         return r;
     }
+    loop_post(s->loop, say_starting, v);
     vpcd_want_round(v, 0);
     loop_timer_set(v->verify, loop_now_ns(s->loop) + VERIFY_NS);
     *ret = v;
