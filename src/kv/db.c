@@ -157,7 +157,8 @@ int db_create(const char *path, struct err *err)
     if (fsync(fd) < 0 || rename(tmp, path) < 0) {
         return fail(err, -errno, "StoreFailed", "%s: cannot be made: %m", path);
     }
-    return file_sync_parent(path, err);
+    r = file_sync_parent(path, err);
+    return r < 0 ? err_context(err, r, "%s", path) : 0;
 }
 
 static int pragma_int(struct db *db, const char *text, int64_t *ret, struct err *err)

@@ -1,6 +1,7 @@
 /* spx-state as it runs: the contract over the wire, and what happens when it dies or stands still. */
 #include "state/state_world.h"
 
+#include "kv/kv_admin.h"
 #include "kv/view.h"
 
 #include <errno.h>
@@ -203,6 +204,40 @@ static void test_absent(void **state)
     world_done(&w);
 }
 
+/* History was compacted while it was away: the watch says so and gives everything. */
+static void test_compacted(void **state)
+{
+    (void)state;
+    struct world w;
+    world_init(&w);
+    struct kv *kv = world_open(&w, "admin"), *direct = NULL;
+    struct kv_recorder *rec = kv_recorder_new();
+    struct kv_watch *watch = NULL;
+    struct err err = ERR_INIT;
+    char path[PATH_MAX];
+    kv_test_put(kv, "a", "1");
+    uint64_t rev = kv_test_put(kv, "b", "1");
+    assert_int_equal(kv_watch_start(kv, STR(""), rev, kv_recorder_fn, rec, &watch, &err), 0);
+    kv_recorder_wait(rec, rev);
+    kv_recorder_clear(rec);
+    assert_int_equal(daemon_stop(w.d, WAIT_NS), 0);
+    tmpdir_path(&w.dir, "data/state/state.db", path);
+    assert_int_equal(kv_open_sqlite(path, &direct, &err), 0);
+    kv_test_delete(direct, "a");
+    kv_test_put(direct, "b", "2");
+    assert_int_equal(kv_compact(direct, 0, &err), 0);
+    rev = kv_test_put(direct, "c", "3");
+    kv_close(direct);
+    assert_int_equal(daemon_restart(w.d, &err), 0);
+    kv_recorder_wait(rec, rev);
+    AUTO_FREE char *text = kv_recorder_text(rec);
+    assert_string_equal(text, "RESET PUT b=2 PUT c=3 SYNC");
+    kv_watch_stop(watch);
+    kv_close(kv);
+    kv_recorder_free(rec);
+    world_done(&w);
+}
+
 /* It stands still for a while: answers that come too late must not make a hole. */
 static void test_stalled(void **state)
 {
@@ -296,9 +331,9 @@ int main(int argc, char **argv)
 {
     world_exe = argc == 2 ? argv[1] : world_exe;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_contract), cmocka_unit_test(test_kill),
-        cmocka_unit_test(test_view),     cmocka_unit_test(test_absent),
-        cmocka_unit_test(test_stalled),
+        cmocka_unit_test(test_contract),  cmocka_unit_test(test_kill),
+        cmocka_unit_test(test_view),      cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_compacted), cmocka_unit_test(test_stalled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
