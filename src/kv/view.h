@@ -21,10 +21,8 @@ struct view_entry { /* an immutable version of one key */
 };
 
 struct view_ops {
-    void *(*parse)(
-        struct str key, struct str value,
-        struct err *
-            err); /* NULL and *err when the value is bad; NULL alone: not a record, kept without object */
+    /* NULL and *err: the value is bad. NULL alone: not a record, kept without an object. */
+    void *(*parse)(struct str key, struct str value, struct err *err);
     void (*free)(struct str key, void *obj);
     /* May be NULL. Called on the kv's thread, without the lock, after the change is visible.
      * 'old' or 'now' NULL = created, deleted. */
