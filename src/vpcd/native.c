@@ -241,6 +241,9 @@ int native_remove_others(struct native *n, const struct plan *p,
                          void (*on_removed)(void *ctx, struct str vpc_id), void *ctx,
                          struct err *err)
 {
+    if (p->is_incomplete) {
+        return 0;
+    }
     DIR *d = opendir(n->dir);
     if (!d) {
         return fail(err, -errno, "NetnsFailed", "%s: %m", n->dir);

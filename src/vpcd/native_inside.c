@@ -171,7 +171,7 @@ static int remove_stale_routes(struct inside *in, struct err *err)
 static int remove_stale_taps(struct inside *in, struct err *err)
 {
     int r = 0;
-    for (size_t i = 0; !r && i < in->n_links; i++) {
+    for (size_t i = 0; !r && !in->v->is_incomplete && i < in->n_links; i++) {
         bool is_ours = str_has_prefixc(str_c(in->links[i].name), "spxt");
         for (size_t k = 0; is_ours && k < in->v->n_enis; k++) {
             is_ours = strcmp(in->links[i].name, in->v->enis[k].tap) != 0;

@@ -306,6 +306,10 @@ int plan_build(const struct plan_input *in, struct arena *a, struct plan *ret, s
         plan_sgs(&b, pv);
         plan_routes(&b, pv);
     }
+    ret->is_incomplete = in->is_incomplete || ret->n_bad > 0;
+    for (size_t i = 0; i < ret->n_vpcs; i++) {
+        ret->vpcs[i].is_incomplete = ret->is_incomplete;
+    }
     unindex_all(&b);
     return r;
 }

@@ -23,6 +23,7 @@ struct plan_input {
     PLAN_INPUT(X)
 #undef X
     const char *node;
+    bool is_incomplete; /* a record could not be read */
 };
 
 struct plan_eni {
@@ -70,6 +71,7 @@ struct plan_vpc {
     struct plan_subnet_route *routes;
     size_t n_routes;
     bool has_igw;
+    bool is_incomplete; /* as the plan's */
 };
 
 struct plan_eni_bad {
@@ -84,6 +86,8 @@ struct plan {
     size_t n_bad;
     const struct eni **gone; /* want "deleted" */
     size_t n_gone;
+    /* Something could not be read or makes no sense: nothing may be taken for "no longer wanted". */
+    bool is_incomplete;
 };
 
 MUST_CHECK int plan_build(const struct plan_input *in, struct arena *a, struct plan *ret,

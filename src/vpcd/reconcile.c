@@ -42,8 +42,7 @@ struct held {
 static bool is_interesting(const struct view_entry *e)
 {
     /* Tags of volumes and images say nothing to the network. */
-    return e->obj &&
-           (!str_has_prefixc(e->key, "spec/tags/") || str_find_str(e->key, STR("/i-")) >= 0);
+    return !str_has_prefixc(e->key, "spec/tags/") || str_find_str(e->key, STR("/i-")) >= 0;
 }
 
 static void hold_all(struct vpcd *v, struct held *h, struct arena *a)
@@ -53,8 +52,14 @@ static void hold_all(struct vpcd *v, struct held *h, struct arena *a)
     omap_foreach_prefix(n, m, STR("spec/"))
     {
         const struct view_entry *e = omap_value(n);
-        if (is_interesting(e)) {
+        if (!is_interesting(e)) {
+            continue;
+        }
+        if (e->obj) {
             vec_push(&h->refs, view_ref(e));
+        } else {
+            h->in.is_incomplete =
+                true; /* a record that this version cannot read must not cost a guest its network */
         }
     }
     view_unlock(v->view);

@@ -19,6 +19,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -90,7 +91,12 @@ int responders_new(const struct config *cfg, struct responders **ret, struct err
     e = !e && (n < 0 || (size_t)n >= sizeof(r->dir))
             ? fail(err, -ENAMETOOLONG, "BadConfig", "run_dir is too long")
             : e;
-    e = e ? e : file_mkdirs(r->dir, 0755, err);
+    e = e ? e : file_mkdirs(r->dir, 0711, err);
+    if (!e &&
+        chmod(r->dir,
+              0711)) { /* whatever the umask: responders must get through to their folders */
+        e = fail(err, -errno, "StartFailed", "%s: %m", r->dir);
+    }
     e = e ? e : find_exe(r->exe, err);
     if (e) {
         responders_free(r);

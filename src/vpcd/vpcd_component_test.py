@@ -147,7 +147,14 @@ class Lab:
         self.state = self.vpcd = None
         self.guests, self.records, self.n = [], {}, 0
 
-    def open(self):
+    def open(self, uid_base=0, uplink=False):
+        self.as_awsgw = []
+        if uid_base:
+            self.as_awsgw = ["setpriv", "--reuid=%d" % (uid_base + 2), "--regid=%d" % (uid_base + 2), "--clear-groups"]
+            os.chown(self.run_dir, 0, uid_base)
+            os.chmod(self.run_dir, 0o1771)
+            os.mkdir(self.dir + "/data/state", 0o700)
+            os.chown(self.dir + "/data/state", uid_base + 1, uid_base + 1)
         self.host, self.wan = Ns("host"), Ns("wan")
         self.host.ip("link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", self.wan.name)
         for ns, ip in ((self.host, "203.0.113.2/24"), (self.wan, "203.0.113.1/24")):
@@ -158,11 +165,12 @@ class Lab:
         self.host.run("nft", "add table inet other { chain c { type filter hook forward priority 5; policy accept; }; }")
         self.config = self.dir + "/spinifex.toml"
         with open(self.config, "w") as f:
-            f.write('version = 4\nnode = "node1"\n[aws]\nregion = "ap-southeast-2"\n[network]\nguest_mtu = 9001\nuplink = ""\n'
-                    '[[network.external_pools]]\nname = "wan"\nsource = "static"\nrange_start = "198.51.100.10"\n'
-                    'range_end = "198.51.100.250"\ngateway = "198.51.100.1"\nprefix_len = 24\ndns_servers = ["203.0.113.1"]\n'
-                    '[nodes.node1]\nhost = "203.0.113.2"\ndata_dir = "%s/data"\nrun_dir = "%s"\nuid_base = 0\n'
-                    % (self.dir, self.run_dir))
+            net = "203.0.113" if uplink else "198.51.100"
+            f.write('version = 4\nnode = "node1"\n[aws]\nregion = "ap-southeast-2"\n[network]\nguest_mtu = 9001\nuplink = "%s"\n'
+                    '[[network.external_pools]]\nname = "wan"\nsource = "static"\nrange_start = "%s.10"\n'
+                    'range_end = "%s.250"\ngateway = "%s.1"\nprefix_len = 24\ndns_servers = ["203.0.113.1"]\n'
+                    '[nodes.node1]\nhost = "203.0.113.2"\ndata_dir = "%s/data"\nrun_dir = "%s"\nuid_base = %d\n'
+                    % ("eth0" if uplink else "", net, net, net, self.dir, self.run_dir, uid_base))
         self.log = open(self.dir + "/log", "a")
         self.state = subprocess.Popen([STATE, "--config", self.config], stdout=self.log, stderr=self.log, env=ENV)
         wait_for("the store", lambda: os.path.exists(self.run_dir + "/state.sock"))
@@ -182,10 +190,10 @@ class Lab:
         for key, value in records.items():
             self.records[key] = value
             text += key + ("\n" if value is None else " " + json.dumps(value) + "\n")
-        sh(BIN + "/vpcd_lab", "put", self.run_dir + "/state.sock", inp=text)
+        sh(*self.as_awsgw, BIN + "/vpcd_lab", "put", self.run_dir + "/state.sock", inp=text)
 
     def status(self, eni):
-        t = sh(BIN + "/vpcd_lab", "get", self.run_dir + "/state.sock", "status/eni/%s/%s" % (eni["account"], eni["id"]), check=False)
+        t = sh(*self.as_awsgw, BIN + "/vpcd_lab", "get", self.run_dir + "/state.sock", "status/eni/%s/%s" % (eni["account"], eni["id"]), check=False)
         return json.loads(t) if t else None
 
     def settle(self, eni):
@@ -427,9 +435,12 @@ def can(a, ip, port, timeout=1.5):
 TESTS = []
 
 
-def test(fn):
-    TESTS.append(fn)
-    return fn
+def test(fn=None, **opts):
+    def add(f):
+        TESTS.append((f, opts))
+        return f
+
+    return add(fn) if fn else add
 
 
 def eq(a, b):
@@ -960,6 +971,68 @@ def bad_requests(lab):
 
 
 @test
+def a_record_that_cannot_be_read_costs_nobody_his_network(lab):
+    v = lab.vpc()
+    sg = lab.sg(v, ALL_IN)
+    a, b = lab.guest(v, "172.31.0.10", [sg], "198.51.100.10"), lab.guest(v, "172.31.0.11", [sg])
+    b.ns.listen(80)
+    s = a.ns.connect(b.ip, 80)
+    line(s)
+    key = "spec/subnet/%s/%s" % (ACCOUNT, v["subnets"][0][0])
+    subnet = lab.records[key]
+    lab.put({key: dict(subnet, cidr=7)})  # of another type than it should have
+    wait_for("the error", lambda: (lab.status(a.eni) or {}).get("state") == "error")
+    assert os.path.exists(a.vpc_ns) and a.pump.poll() is None
+    lab.kill_vpcd()
+    subprocess.run(["true"])
+    lab.put({key: subnet})
+    lab.start_vpcd()
+    wait_for("the network", lambda: (lab.status(a.eni) or {}).get("state") == "ready")
+    assert talk(s), "the flow was cut"
+    assert can(a.ns, b.ip, 80)
+
+
+@test(uid_base=77000)
+def responders_run_as_nobody(lab):
+    v = lab.vpc()
+    g = lab.guest(v, "172.31.0.10", [lab.sg(v, [])])
+    pid = int(open(lab.run_dir + "/vpcd/%s.pid" % v["id"]).read().split()[0])
+    status = open("/proc/%d/status" % pid).read()
+    assert re.search(r"Uid:\t77004\t77004\t77004\t77004", status), status
+    assert re.search(r"CapEff:\t0+\n", status) and re.search(r"CapPrm:\t0+\n", status), "it kept capabilities"
+    assert re.search(r"Groups:\t *\n", status), "it kept groups"
+    eq(g.get("/latest/meta-data/instance-id", g.token())[1].decode(), g.spec["id"])
+    # vpcd is root without most of what root may do
+    caps = int(re.search(r"CapEff:\t(\w+)", open("/proc/%d/status" % lab.vpcd.pid).read()).group(1), 16)
+    for cap in (16, 22, 19, 25):  # SYS_MODULE, SYS_BOOT, SYS_PTRACE, SYS_TIME
+        assert not caps >> cap & 1, "capability %d" % cap
+    # nobody but root may ask for taps
+    sock = lab.run_dir + "/vpcd.sock"
+    p = subprocess.run(["setpriv", "--reuid=77003", "--regid=77003", "--clear-groups", BIN + "/vpcd_lab", "call", sock, "eni.open",
+                        json.dumps(dict(account=ACCOUNT, eni_id=g.eni["id"]))], capture_output=True, text=True, env=ENV)
+    assert p.returncode, "another user opened a tap"
+
+
+@test(uplink=True)
+def a_pool_on_the_lan(lab):
+    v = lab.vpc()
+    sg = lab.sg(v, [rule(port_from=22, port_to=22, cidr="203.0.113.1/32")])
+    a = lab.guest(v, "172.31.0.10", [sg], "203.0.113.20")
+    a.ns.listen(22)
+    lab.wan.listen(80)
+    s = lab.wan.connect("203.0.113.20", 22)
+    assert s, "from the LAN to the public address"
+    eq(line(s), "203.0.113.1")
+    s = a.ns.connect("203.0.113.1", 80)
+    eq(line(s), "203.0.113.20")  # seen on the LAN as itself
+    a.eni["public_ip"] = ""
+    lab.settle(a.eni)
+    lab.wan.ip("neigh", "flush", "all")
+    assert not can(lab.wan, "203.0.113.20", 22)
+    eq(lab.host.ip("neigh", "show", "proxy").strip(), "")
+
+
+@test
 def one_guest_cannot_starve_the_others_of_answers(lab):
     v = lab.vpc()
     sg = lab.sg(v, [])
@@ -995,13 +1068,13 @@ def one_guest_cannot_starve_the_others_of_answers(lab):
 def main():
     only = sys.argv[3] if len(sys.argv) > 3 else None
     failed = 0
-    for fn in TESTS:
+    for fn, opts in TESTS:
         if only and fn.__name__ != only:
             continue
         lab, t0 = None, time.monotonic()
         try:
             lab = Lab()
-            lab.open()
+            lab.open(**opts)
             fn(lab)
             print("ok    %-55s %5.1f s" % (fn.__name__, time.monotonic() - t0), flush=True)
         except Exception as e:
