@@ -231,6 +231,11 @@ static bool strip_rfc4716(struct str text, struct str *ret, struct str *ret_comm
     return true;
 }
 
+static struct str first_word(struct str s)
+{
+    return str_cut(str_cut(s, ' '), '\t');
+}
+
 /* "ssh-rsa AAAA... comment": one line. */
 static bool strip_openssh(struct str text, struct str *ret_name, struct str *ret,
                           struct str *ret_comment)
@@ -238,13 +243,13 @@ static bool strip_openssh(struct str text, struct str *ret_name, struct str *ret
     if (str_find(text, '\n', 0) >= 0) {
         return false;
     }
-    struct str name = str_cut(text, ' ');
+    struct str name = first_word(text);
     if (name.n == text.n) {
         return false;
     }
     struct str rest = str_trim(str_skip(text, name.n));
     *ret_name = name;
-    *ret = str_cut(rest, ' ');
+    *ret = first_word(rest);
     *ret_comment = str_trim(str_skip(rest, ret->n));
     return true;
 }
@@ -253,7 +258,8 @@ static bool is_plain_text(struct str s)
 {
     for (size_t i = 0; i < s.n; i++) {
         unsigned char c = (unsigned char)s.p[i];
-        if ((c < 0x20 && c != '\n' && c != '\r' && c != '\t') || c == 0x7f) {
+        bool is_line_end = c == '\n' || (c == '\r' && i + 1 < s.n && s.p[i + 1] == '\n');
+        if ((c < 0x20 && !is_line_end && c != '\t') || c == 0x7f) {
             return false;
         }
     }

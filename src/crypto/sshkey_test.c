@@ -80,6 +80,9 @@ static const struct {
     {"ssh-ed25519 " ED_B64, "ssh-ed25519 " ED_B64, "", ED_FP, 256},
     {"  ssh-ed25519   " ED_B64 "   two words  \r\n", "ssh-ed25519 " ED_B64, "two words", ED_FP,
      256},
+    {"ssh-ed25519\t" ED_B64 "\ttabs", "ssh-ed25519 " ED_B64, "tabs", ED_FP, 256},
+    {SSH2_BEGIN "Comment: dos\r\n" ED_B64 "\r\n" SSH2_END, "ssh-ed25519 " ED_B64, "dos", ED_FP,
+     256},
     {"ssh-rsa " RSA_B64 " caf\xc3\xa9", "ssh-rsa " RSA_B64, "caf\xc3\xa9", RSA_FP, 1024},
     {SSH2_BEGIN "Comment: \"a key\"\n" ED_B64 "\n" SSH2_END, "ssh-ed25519 " ED_B64, "\"a key\"",
      ED_FP, 256},
@@ -117,6 +120,7 @@ static const struct {
     {"ssh-ed25519 " TAIL_ED, NULL},
     {"ssh-ed25519 " ED_B64 "\nssh-ed25519 " ED_B64 "\n", NULL}, /* two keys */
     {"from=\"*\" ssh-ed25519 " ED_B64, NULL},                   /* options of authorized_keys */
+    {SSH2_BEGIN "Comment: a\rb\n" ED_B64 "\n" SSH2_END, NULL},  /* a lone CR */
     {"ssh-ed25519 " ED_B64 " bad\x01"
      "byte",
      NULL},

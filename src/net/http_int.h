@@ -11,6 +11,7 @@
 #include "net/chunkq.h"
 #include "net/http1_body.h"
 #include "net/http1_parse.h"
+#include "net/http_link.h"
 #include "net/http_peers.h"
 #include "net/http_server.h"
 #include "net/tls_int.h"
@@ -24,10 +25,6 @@
 #define HTTP_LINGER_MAX      (1u << 20)
 /* A body must bring this much in each body_timeout, or the sender is playing for time. */
 #define HTTP_BODY_MIN_WINDOW 240
-
-struct http_link {
-    struct http_link *prev, *next;
-};
 
 struct http_worker {
     struct http_server *s;
@@ -174,24 +171,6 @@ int http_accept_start(struct http_listener *ln);
 void http_accept_stop(struct http_listener *ln);
 void http_idle_enter(struct http_conn *c);
 void http_idle_leave(struct http_conn *c);
-
-static inline void http_link_init(struct http_link *l)
-{
-    l->prev = l->next = l;
-}
-static inline void http_link_add(struct http_link *ring, struct http_link *l)
-{
-    l->prev = ring->prev;
-    l->next = ring;
-    ring->prev->next = l;
-    ring->prev = l;
-}
-static inline void http_link_del(struct http_link *l)
-{
-    l->prev->next = l->next;
-    l->next->prev = l->prev;
-    http_link_init(l);
-}
 
 static inline uint64_t http_now(const struct http_conn *c)
 {
