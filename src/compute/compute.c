@@ -25,7 +25,7 @@ LOG_MODULE("compute");
 
 struct guest *compute_guest(struct compute *c, const char *id)
 {
-    return omap_get(c->guests, str_c(id));
+    return atomic_load(&c->is_stopping) ? NULL : omap_get(c->guests, str_c(id));
 }
 
 uint64_t compute_free_slot(struct compute *c)
@@ -362,6 +362,11 @@ static void free_guest(void *g)
     guest_free(g);
 }
 
+static void free_last(void *c)
+{
+    free(c);
+}
+
 void compute_free(struct compute *c)
 {
     if (!c) {
@@ -370,14 +375,15 @@ void compute_free(struct compute *c)
     atomic_store(&c->is_stopping, true);
     rpc_server_free(c->rpc);
     loop_timer_free(c->tick);
+    pool_free(c->pool);
+    pool_free(c->write_pool);
     if (c->view) {
         view_close(c->view);
     }
-    /* Jobs end; what they post to the loop is run by nobody any more: their memory goes with the process. */
-    pool_free(c->pool);
-    pool_free(c->write_pool);
     rpc_client_free(c->block);
     rpc_client_free(c->net);
     omap_free(c->guests, free_guest);
-    free(c);
+    /* What jobs and the view have posted still lies before the loop, and is run when it is freed: it finds no guest any more,
+     * and the struct itself goes behind the last of it. */
+    loop_post(c->o.loop, free_last, c);
 }

@@ -22,7 +22,7 @@
 
 #define GUEST_MAX_DISKS \
     32u /* more than slots: one too many is shown as attaching with its reason */
-#define DISK_NO_SLOT    UINT64_MAX
+#define DISK_NO_SLOT    255u
 #define DISK_REASON_MAX 200
 #define STATUS_ARENA    (256u << 10)
 

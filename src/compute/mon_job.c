@@ -14,10 +14,11 @@ static void job_end(struct mon *m, int code, const char *text)
         close(j->fd);
     }
     *j = (struct mon_job){.op = MON_JOB_NONE, .fd = -1};
+    /* The state first: who reads the result knows what it led to. */
+    mon_send_state(m);
     if (seq) {
         mon_result(m, seq, code, text);
     }
-    m->is_state_new = true;
 }
 
 static void set_slot(struct mon *m, unsigned slot, enum gm_slot state)

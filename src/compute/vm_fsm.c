@@ -129,7 +129,8 @@ static unsigned step_reboot(struct vm_fsm *f, const struct vm_input *in,
         f->n_reboots = f->reboots_target;
         return VM_ACT_REPORT;
     }
-    if (!in->is_connected || (!f->is_rebooting && in->n_reboots <= f->n_reboots)) {
+    bool is_there = in->is_connected && in->proc == VM_PROC_RUNNING;
+    if (!is_there || (!f->is_rebooting && in->n_reboots <= f->n_reboots)) {
         return 0;
     }
     if (!f->is_rebooting) {
