@@ -34,7 +34,8 @@ static int run(struct service *s, struct err *err)
     if (r) {
         return r;
     }
-    AUTO(presence_stopp) struct presence *p = presence_start(kv, cfg, "vpcd", SPINIFEX_VERSION);
+    AUTO(presence_stopp)
+    UNUSED struct presence *p = presence_start(kv, cfg, "vpcd", SPINIFEX_VERSION);
     return service_run(s);
 }
 
