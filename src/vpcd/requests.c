@@ -37,6 +37,7 @@ static int parse_ask(struct str method, struct str payload, struct ask *ask, str
     copy_str(ask->account, sizeof(ask->account), account);
     copy_str(ask->eni_id, sizeof(ask->eni_id), id);
     ask->n_queues = (unsigned)n;
+    ask->is_vhost_wanted = json_get_bool(j, "is_vhost_wanted", false);
     if (str_eqc(method, "eni.open")) {
         ask->kind = ASK_OPEN;
         return account.n ? 0 : fail(err, -EINVAL, "BadRequest", "account is missing");
@@ -129,7 +130,8 @@ static int answer_open(struct vpcd *v, const struct ask *ask, const struct plan_
         return r;
     }
     /* A vhost descriptor for each queue where one message can carry them; without, QEMU copies itself. */
-    unsigned n_vhost = 2 * ask->n_queues <= RPC_MAX_FDS ? ask->n_queues : 0;
+    unsigned n_vhost =
+        ask->is_vhost_wanted && 2 * ask->n_queues <= RPC_MAX_FDS ? ask->n_queues : 0;
     if (n_vhost && tun_open_vhost(n_vhost, fds + ask->n_queues, NULL)) {
         n_vhost = 0;
     }

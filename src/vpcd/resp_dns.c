@@ -56,6 +56,7 @@ struct pending {
 struct udp_side {
     struct resp_dns *d;
     int fd;
+    struct loop_fd *h;
 };
 
 struct resp_dns {
@@ -185,10 +186,14 @@ static void send_try(struct resp_dns *d, struct pending *p)
 {
     /* Each try goes to the next upstream, by a socket chosen at random. */
     size_t n_servers = d->r->n_upstreams / RESP_UPSTREAM_SOCKETS;
+    p->deadline_ns = loop_now_ns(d->r->loop) + TRY_NS;
+    if (n_servers == 0) {
+        p->n_tries++;
+        return; /* they went while it waited */
+    }
     size_t server = p->n_tries % n_servers;
     p->socket = (unsigned)(server * RESP_UPSTREAM_SOCKETS + rand_u64() % RESP_UPSTREAM_SOCKETS);
     p->n_tries++;
-    p->deadline_ns = loop_now_ns(d->r->loop) + TRY_NS;
     (void)send(d->r->upstreams[p->socket], p->sent, p->sent_n, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
@@ -438,9 +443,30 @@ static void on_accept(void *ctx, uint32_t ready)
 
 static int watch(struct resp_dns *d, struct udp_side *s, int fd, loop_fd_fn fn)
 {
-    struct loop_fd *h = NULL;
-    *s = (struct udp_side){d, fd};
-    return loop_fd_add(d->r->loop, fd, EPOLLIN, fn, s, &h);
+    *s = (struct udp_side){.d = d, .fd = fd};
+    return loop_fd_add(d->r->loop, fd, EPOLLIN, fn, s, &s->h);
+}
+
+int resp_dns_set_upstreams(struct resp *r, const int *fds, size_t n, struct err *err)
+{
+    struct resp_dns *d = r->dns;
+    int e = n > ARRAY_LEN(r->upstreams) || n % RESP_UPSTREAM_SOCKETS ? -EINVAL : 0;
+    for (size_t i = 0; !e && i < r->n_upstreams; i++) {
+        loop_fd_del(d->up[i].h);
+        close(r->upstreams[i]);
+    }
+    /* Questions on their way are asked again when their time is over. */
+    r->n_upstreams = e ? r->n_upstreams : 0;
+    for (size_t i = 0; i < n; i++) {
+        e = e ? e : watch(d, &d->up[i], fds[i], on_upstream);
+        if (e) {
+            close(fds[i]);
+        } else {
+            r->upstreams[r->n_upstreams++] = fds[i];
+        }
+    }
+    r->n_upstreams -= r->n_upstreams % RESP_UPSTREAM_SOCKETS;
+    return e ? fail(err, e, "BadUsage", "%zu sockets of name servers", n) : 0;
 }
 
 int resp_dns_start(struct resp *r, struct err *err)
@@ -456,8 +482,5 @@ int resp_dns_start(struct resp *r, struct err *err)
     e = e ? e : watch(d, &d->udp[1], r->fds[RESP_FD_DNS_UDP_B], on_udp);
     e = e ? e : watch(d, &d->tcp[0], r->fds[RESP_FD_DNS_TCP_A], on_accept);
     e = e ? e : watch(d, &d->tcp[1], r->fds[RESP_FD_DNS_TCP_B], on_accept);
-    for (size_t i = 0; !e && i < r->n_upstreams; i++) {
-        e = watch(d, &d->up[i], r->upstreams[i], on_upstream);
-    }
     return e ? fail(err, e, "StartFailed", "watch the DNS sockets") : 0;
 }

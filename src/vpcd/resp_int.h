@@ -11,7 +11,7 @@
 
 #include <netinet/in.h>
 
-/* Descriptors at start, in this order from RESP_FD_FIRST; the upstream sockets of DNS follow. */
+/* Descriptors at start, in this order from RESP_FD_FIRST. */
 enum resp_fd {
     RESP_FD_DHCP,
     RESP_FD_DNS_UDP_A,
@@ -23,7 +23,7 @@ enum resp_fd {
     RESP_FD_N
 };
 #define RESP_FD_FIRST         3
-#define RESP_MAX_UPSTREAMS    3u
+#define RESP_MAX_UPSTREAMS    2u
 #define RESP_UPSTREAM_SOCKETS 8u /* each has a port of its own: answers are harder to forge */
 
 struct resp_dns;
@@ -40,6 +40,9 @@ struct resp {
 MUST_CHECK int resp_dhcp_start(struct resp *r, struct err *err);
 MUST_CHECK int resp_ntp_start(struct resp *r, struct err *err);
 MUST_CHECK int resp_dns_start(struct resp *r, struct err *err);
+/* Takes the sockets in place of those before: RESP_UPSTREAM_SOCKETS of the first name server, then of the next. */
+MUST_CHECK int resp_dns_set_upstreams(struct resp *r, const int *fds, size_t n,
+                                      struct err *err);
 MUST_CHECK int resp_http_start(struct resp *r, struct err *err);
 /* No new privileges, and only the system calls that the process needs from here on. */
 MUST_CHECK int resp_sandbox(struct err *err);

@@ -1,7 +1,6 @@
 /* spx-vpc-responder: started by spx-vpcd with its sockets; lives on when vpcd does not. */
 #include "vpcd/resp_int.h"
 
-#include "base/num.h"
 #include "codec/json.h"
 #include "net/rpc.h"
 #include "net/service.h"
@@ -17,12 +16,13 @@ LOG_MODULE("resp");
 struct control {
     struct resp resp;
     struct service service;
-    const char *path, *n_upstreams;
+    const char *path;
     struct rpc_server *rpc;
     bool is_failed;
 };
 
-static int handle(struct control *c, struct str method, struct str payload, struct err *err)
+static int handle(struct control *c, struct str method, struct str payload, int *fds,
+                  size_t *n_fds, struct err *err)
 {
     struct facts *f = c->resp.facts;
     if (str_eqc(method, "vpc.set")) {
@@ -30,6 +30,11 @@ static int handle(struct control *c, struct str method, struct str payload, stru
     }
     if (str_eqc(method, "eni.set")) {
         return facts_set_eni(f, payload, err);
+    }
+    if (str_eqc(method, "upstreams.set")) {
+        size_t n = *n_fds;
+        *n_fds = 0; /* taken, whatever comes of it */
+        return resp_dns_set_upstreams(&c->resp, fds, n, err);
     }
     if (str_eqc(method, "sync.begin")) {
         facts_sync_begin(f);
@@ -51,20 +56,13 @@ static int handle(struct control *c, struct str method, struct str payload, stru
     return fail(err, -ENOSYS, "UnknownMethod", "%.*s: no such method", STR_ARG(method));
 }
 
-static void on_request(void *ctx, struct rpc_req *req, struct str method, struct str payload,
-                       int *fds, size_t n_fds)
+static void answer(struct control *c, struct rpc_req *req, struct str method,
+                   struct str payload, int *fds, size_t *n_fds)
 {
-    struct control *c = ctx;
-    for (size_t i = 0; i < n_fds; i++) {
-        close(fds[i]);
-    }
-    if (service_admin_handle(&c->service, method, payload, req)) {
-        return;
-    }
     struct err err = ERR_INIT;
     uid_t uid = rpc_req_peer(req)->uid;
     int r = uid == 0 || uid == getuid()
-                ? handle(c, method, payload, &err)
+                ? handle(c, method, payload, fds, n_fds, &err)
                 : fail(&err, -EPERM, "AccessDenied", "only spx-vpcd may tell facts");
     if (r) {
         rpc_reply_err(req, &err);
@@ -73,25 +71,28 @@ static void on_request(void *ctx, struct rpc_req *req, struct str method, struct
     rpc_reply(req, STR("{}"), NULL, 0);
 }
 
+static void on_request(void *ctx, struct rpc_req *req, struct str method, struct str payload,
+                       int *fds, size_t n_fds)
+{
+    struct control *c = ctx;
+    if (!service_admin_handle(&c->service, method, payload, req)) {
+        answer(c, req, method, payload, fds, &n_fds);
+    }
+    for (size_t i = 0; i < n_fds; i++) {
+        close(fds[i]);
+    }
+}
+
 static int take_fds(struct control *c, struct err *err)
 {
-    uint64_t n = 0;
-    if (!c->path || !c->n_upstreams ||
-        num_u64(str_c(c->n_upstreams), ARRAY_LEN(c->resp.upstreams), &n)) {
+    if (!c->path) {
         return fail(err, -EINVAL, "BadUsage", "spx-vpcd starts this program");
     }
-    int fd = RESP_FD_FIRST;
     for (int i = 0; i < RESP_FD_N; i++) {
-        c->resp.fds[i] = fd++;
-    }
-    for (size_t i = 0; i < n; i++) {
-        c->resp.upstreams[i] = fd++;
-    }
-    c->resp.n_upstreams = n;
-    for (int i = RESP_FD_FIRST; i < fd; i++) {
-        if (fcntl(i, F_SETFD, FD_CLOEXEC) ||
-            fcntl(i, F_SETFL, O_NONBLOCK | fcntl(i, F_GETFL))) {
-            return fail(err, -errno, "BadUsage", "descriptor %d: %m", i);
+        int fd = c->resp.fds[i] = RESP_FD_FIRST + i;
+        if (fcntl(fd, F_SETFD, FD_CLOEXEC) ||
+            fcntl(fd, F_SETFL, O_NONBLOCK | fcntl(fd, F_GETFL))) {
+            return fail(err, -errno, "BadUsage", "descriptor %d: %m", fd);
         }
     }
     return 0;
@@ -124,7 +125,7 @@ static void lock_up(void *ctx)
         service_stop(&c->service);
         return;
     }
-    log_info("responder.ready", KV_U64("upstream_sockets", c->resp.n_upstreams));
+    log_info("responder.ready");
 }
 
 int main(int argc, char **argv)
@@ -133,7 +134,6 @@ int main(int argc, char **argv)
     int status = 1;
     struct service_arg args[] = {
         {"--control", "PATH  socket on which spx-vpcd tells the facts", &c.path},
-        {"--upstreams", "N  number of passed DNS sockets", &c.n_upstreams},
     };
     if (service_start(&c.service, "spx-vpc-responder", argc, argv, args, ARRAY_LEN(args),
                       &status)) {

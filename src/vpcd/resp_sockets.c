@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -96,35 +97,52 @@ static size_t of_the_host(uint32_t *out)
     return n;
 }
 
+/* -1: there is no way to it now. A host without a network has no names to ask for. */
+static int connected_to(uint32_t server)
+{
+    struct sockaddr_in sa = {
+        .sin_family = AF_INET, .sin_port = htons(53), .sin_addr.s_addr = htonl(server)};
+    AUTO_FD fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    return fd < 0 || connect(fd, (struct sockaddr *)&sa, sizeof(sa)) ? -1 : steal_fd(&fd);
+}
+
+static size_t name_servers(const struct config *cfg, uint32_t servers[RESP_MAX_UPSTREAMS])
+{
+    size_t n = configured(cfg, servers);
+    return n ? n : of_the_host(servers);
+}
+
+void resp_upstreams_text(const struct config *cfg, char out[RESP_UPSTREAMS_TEXT])
+{
+    uint32_t servers[RESP_MAX_UPSTREAMS] = {0};
+    size_t n = name_servers(cfg, servers), len = 0;
+    out[0] = 0;
+    for (size_t i = 0; i < n; i++) {
+        AUTO_FD fd = connected_to(servers[i]);
+        struct sockaddr_in own = {0};
+        socklen_t own_size = sizeof(own);
+        if (fd >= 0 && !getsockname(fd, (struct sockaddr *)&own, &own_size)) {
+            len += (size_t)snprintf(out + len, RESP_UPSTREAMS_TEXT - len, "%08x/%08x ",
+                                    servers[i], ntohl(own.sin_addr.s_addr));
+        }
+    }
+}
+
 int resp_upstreams_open(const struct config *cfg, int *ret_fds, size_t *ret_n, struct err *err)
 {
     uint32_t servers[RESP_MAX_UPSTREAMS] = {0};
-    size_t n_servers = configured(cfg, servers), n = 0;
-    n_servers = n_servers ? n_servers : of_the_host(servers);
-    for (size_t i = 0; i < n_servers * RESP_UPSTREAM_SOCKETS; i++) {
-        struct sockaddr_in sa = {.sin_family = AF_INET,
-                                 .sin_port = htons(53),
-                                 .sin_addr.s_addr = htonl(servers[i / RESP_UPSTREAM_SOCKETS])};
-        int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        /* No route to it now: a host without a network has no names to ask for. */
-        if (fd < 0 || connect(fd, (struct sockaddr *)&sa, sizeof(sa))) {
-            int e = errno;
+    size_t n_servers = name_servers(cfg, servers), n = 0;
+    for (size_t i = 0; i < n_servers; i++) {
+        size_t start = n;
+        for (size_t k = 0; k < RESP_UPSTREAM_SOCKETS; k++) {
+            int fd = connected_to(servers[i]);
             if (fd >= 0) {
-                close(fd);
+                ret_fds[n++] = fd;
             }
-            if (e != ENETUNREACH && e != EHOSTUNREACH) {
-                while (n > 0) {
-                    close(ret_fds[--n]);
-                }
-                errno = e;
-                return fail(err, -e, "SocketFailed", "socket to a name server: %m");
-            }
-            while (n % RESP_UPSTREAM_SOCKETS) {
-                close(ret_fds[--n]);
-            }
-            break;
         }
-        ret_fds[n++] = fd;
+        while (n > start && n - start < RESP_UPSTREAM_SOCKETS) {
+            close(ret_fds[--n]);
+        }
     }
     *ret_n = n;
     return 0;

@@ -35,6 +35,7 @@ struct responder {
     pid_t pid;
     int pidfd; /* -1 = none runs */
     struct rpc_client *rpc;
+    char upstreams[RESP_UPSTREAMS_TEXT];
     bool is_synced;        /* it has got everything once */
     char vpc_sum[41];      /* of the facts that it has */
     struct omap *eni_sums; /* id -> char[41] */
@@ -198,17 +199,11 @@ static void close_fds(const int *fds, size_t n)
 static int spawn_with(struct responders *r, struct native *n, const char *home, const int *fds,
                       size_t n_fds, pid_t *ret_pid, struct err *err)
 {
-    char sock[PATH_SIZE + 16], count[16];
+    char sock[PATH_SIZE + 16];
     snprintf(sock, sizeof(sock), "%s/control.sock", home);
-    snprintf(count, sizeof(count), "%zu", n_fds - RESP_FD_N);
-    const char *argv[] = {r->exe,
-                          "--control",
-                          sock,
-                          "--upstreams",
-                          count,
-                          "--log-level",
-                          log_is_on(LOG_LEVEL_DEBUG) ? "debug" : "info",
-                          NULL};
+    const char *argv[] = {
+        r->exe, "--control", sock, "--log-level", log_is_on(LOG_LEVEL_DEBUG) ? "debug" : "info",
+        NULL};
     struct child_fd pass[CHILD_MAX_FDS];
     for (size_t i = 0; i < n_fds; i++) {
         pass[i] = (struct child_fd){fds[i], RESP_FD_FIRST + (int)i};
@@ -236,8 +231,7 @@ static int spawn(struct responders *r, struct responder *p, struct native *n,
                  const struct plan_vpc *v, struct err *err)
 {
     char home[PATH_SIZE], pid_file[PATH_SIZE];
-    int fds[RESP_FD_N + RESP_MAX_UPSTREAMS * RESP_UPSTREAM_SOCKETS];
-    size_t n_up = 0;
+    int fds[RESP_FD_N];
     pid_t pid = 0;
     int e = make_home(r, v->spec->id, home, err);
     e = e ? e : own_path(r, v->spec->id, ".pid", pid_file, err);
@@ -245,9 +239,8 @@ static int spawn(struct responders *r, struct responder *p, struct native *n,
     if (e) {
         return e;
     }
-    e = resp_upstreams_open(r->cfg, fds + RESP_FD_N, &n_up, err);
-    e = e ? e : spawn_with(r, n, home, fds, RESP_FD_N + n_up, &pid, err);
-    close_fds(fds, RESP_FD_N + n_up);
+    e = spawn_with(r, n, home, fds, RESP_FD_N, &pid, err);
+    close_fds(fds, RESP_FD_N);
     if (e) {
         return e;
     }
@@ -319,14 +312,39 @@ static int load_key(struct responders *r, struct responder *p, struct str vpc_id
     return e;
 }
 
-static int tell(struct responder *p, const char *method, struct str payload, struct err *err)
+static int tell_with(struct responder *p, const char *method, struct str payload,
+                     const int *fds, size_t n_fds, struct err *err)
 {
     struct rpc_reply reply;
-    int e = rpc_call(p->rpc, str_c(method), payload, NULL, 0, CALL_TIMEOUT_NS, &reply, err);
+    int e = rpc_call(p->rpc, str_c(method), payload, fds, n_fds, CALL_TIMEOUT_NS, &reply, err);
     if (!e) {
         rpc_reply_done(
             &reply); /* what it says is not looked at: it has read what guests send */
     }
+    return e;
+}
+
+static int tell(struct responder *p, const char *method, struct str payload, struct err *err)
+{
+    return tell_with(p, method, payload, NULL, 0, err);
+}
+
+/* Name servers: sockets in the host's namespace, new ones when the host's network has changed. */
+static int tell_upstreams(struct responders *r, struct responder *p, struct err *err)
+{
+    char now[RESP_UPSTREAMS_TEXT];
+    int fds[RESP_MAX_UPSTREAMS * RESP_UPSTREAM_SOCKETS];
+    size_t n = 0;
+    resp_upstreams_text(r->cfg, now);
+    if (p->is_synced && !strcmp(now, p->upstreams)) {
+        return 0;
+    }
+    int e = resp_upstreams_open(r->cfg, fds, &n, err);
+    if (!e) {
+        e = tell_with(p, "upstreams.set", STR("{}"), fds, n, err);
+        close_fds(fds, n);
+    }
+    memcpy(p->upstreams, e ? "" : now, e ? 1 : sizeof(now));
     return e;
 }
 
@@ -394,6 +412,7 @@ static int tell_facts(struct responders *r, struct responder *p, struct native *
     if (!e && is_all) {
         e = tell(p, "sync.begin", STR("{}"), err);
     }
+    e = e ? e : tell_upstreams(r, p, err);
     if (!e && (is_all || strcmp(sum, p->vpc_sum) != 0)) {
         e = tell(p, "vpc.set", buf_str(&b), err);
         memcpy(p->vpc_sum, e ? "" : sum, e ? 1 : sizeof(sum));

@@ -756,6 +756,31 @@ def names(lab):
 
 
 @test
+def name_servers_follow_the_hosts_network(lab):
+    """A host whose network comes up after the first guest."""
+    lab.host.ip("link", "set", "eth0", "down")
+    v = lab.vpc()
+    g = lab.guest(v, "172.31.0.10", [lab.sg(v, [])])
+    eq(g.dns("www.example.com")["rcode"], 5)
+    eq(g.dns("ip-172-31-0-10.ap-southeast-2.compute.internal")["rcode"], 0)
+    up = lab.wan.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    up.bind(("203.0.113.1", 53))
+
+    def serve():
+        while True:
+            try:
+                m, a = up.recvfrom(4096)
+            except OSError:
+                return
+            up.sendto(m[:2] + b"\x81\x83" + m[4:], a)
+
+    threading.Thread(target=serve, daemon=True).start()
+    lab.host.ip("link", "set", "eth0", "up")
+    wait_for("names of the outside", lambda: (g.dns("www.example.com", timeout=8) or {}).get("rcode") == 3, 25)
+    up.close()
+
+
+@test
 def time_service(lab):
     v = lab.vpc()
     g = lab.guest(v, "172.31.0.10", [lab.sg(v, [])])

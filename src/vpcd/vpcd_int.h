@@ -22,6 +22,7 @@ struct ask {
     struct rpc_req *req;
     char account[16], eni_id[32];
     unsigned n_queues;
+    bool is_vhost_wanted;
     uint64_t deadline_ns;
 };
 
