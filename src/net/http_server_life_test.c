@@ -29,8 +29,8 @@ static void case_deadlines(struct fixture *f)
     /* A head that does not end, although bytes keep coming. */
     assert_int_equal(tw_connect(f, &c), 0);
     tc_send(&c, "GET / HTTP/1.1\r\nHost: h\r\n");
-    for (int i = 0; i < 8; i++) {
-        usleep(40000);
+    for (int i = 0; i < 16; i++) {
+        usleep(50000);
         tc_send(&c, "X: y\r\n");
     }
     assert_int_equal(tc_read(&c, &a, false), 408);
@@ -45,7 +45,7 @@ static void case_deadlines(struct fixture *f)
     /* A body that trickles: every byte is in time, the whole is not. */
     assert_int_equal(tw_connect(f, &c), 0);
     tc_send(&c, "PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n");
-    for (int i = 0; i < 20 && !tc_is_readable(&c, 0); i++) {
+    for (int i = 0; i < 40 && !tc_is_readable(&c, 0); i++) {
         usleep(50000);
         tc_send(&c, "x");
     }
@@ -58,7 +58,7 @@ static void case_deadlines(struct fixture *f)
     tc_send(&c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_int_equal(tc_read(&c, &a, false), 200);
     assert_true(tc_is_closed(&c, 3000));
-    assert_true(time_mono_ns() - t0 >= MS(350));
+    assert_true(time_mono_ns() - t0 >= MS(750));
     tc_close(&c);
     /* An answer that nobody reads. */
     assert_int_equal(tw_connect(f, &c), 0);
@@ -83,9 +83,9 @@ static void case_deadlines(struct fixture *f)
 static void test_deadlines(void **state)
 {
     tw_each(case_deadlines,
-            (struct http_server_opts){.head_timeout_ns = MS(200),
-                                      .idle_timeout_ns = MS(400),
-                                      .body_timeout_ns = MS(300)},
+            (struct http_server_opts){.head_timeout_ns = MS(500),
+                                      .idle_timeout_ns = MS(800),
+                                      .body_timeout_ns = MS(600)},
             false);
 }
 
@@ -381,10 +381,10 @@ static void case_drain(struct fixture *f)
     tc_send(&busy, "PUT /x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n1");
     tc_send(&stuck, "PUT /x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n1");
     tw_wait_for(&f->call.n_heads, 3);
-    struct drain d = {.s = f->s, .timeout_ns = MS(700)};
+    struct drain d = {.s = f->s, .timeout_ns = MS(2500)};
     pthread_t t;
     assert_int_equal(pthread_create(&t, NULL, drain_main, &d), 0);
-    assert_true(tc_is_closed(&idle, 500));
+    assert_true(tc_is_closed(&idle, 2000));
     assert_true(tc_connect(f->port) < 0); /* nobody listens any more */
     tc_send(&busy, "2");
     assert_int_equal(tc_read(&busy, &a, false), 200);
@@ -392,7 +392,7 @@ static void case_drain(struct fixture *f)
     assert_non_null(strstr(a.head, "Connection: close\r\n"));
     assert_int_equal(atomic_load(&d.is_over), 0);
     pthread_join(t, NULL);
-    assert_true(tc_is_closed(&stuck, 500));
+    assert_true(tc_is_closed(&stuck, 2000));
     tc_close(&idle);
     tc_close(&busy);
     tc_close(&stuck);
