@@ -308,7 +308,7 @@ class B_SecurityGroups(unittest.TestCase):
     def tearDownClass(cls):
         for g in (cls.a, cls.b):
             g.terminate()
-        for sg in (cls.web, cls.db):
+        for sg in (cls.db, cls.web):  # db's rules name web: it goes first
             wait_for("group can be deleted", lambda: code_of(cls.ec2.delete_security_group, GroupId=sg) in ("no error", "InvalidGroup.NotFound"))
 
     def reaches(self, frm, to, port):
