@@ -2,6 +2,7 @@
 #include "base/log.h"
 #include "base/num.h"
 #include "base/time.h"
+#include "loop/child.h"
 #include "loop/loop.h"
 #include "spx/cmds.h"
 #include "spx/dirs.h"
@@ -28,8 +29,9 @@ static const struct {
     {"awsgw", CONFIG_UID_AWSGW},
 };
 
-#define LOCK_FILE   "up.lock"
-#define GUEST_LIMIT (150 * NS_PER_S) /* ACPI shutdown, then force */
+#define LOCK_FILE      "up.lock"
+#define TEARDOWN_LIMIT (60 * NS_PER_S)
+#define GUEST_LIMIT    (150 * NS_PER_S) /* ACPI shutdown, then force */
 
 /* Installed, or in the build tree beside this program: <build>/src/<service>/spx-<service>. */
 static int find_exe(struct arena *a, const char *service, const char **ret, struct err *err)
@@ -260,6 +262,23 @@ static int stop_guests_first(struct spx *s, struct err *err)
     return r;
 }
 
+/* Namespaces, responders and rules that outlive vpcd for the guests' sake: nobody needs them now. */
+static int remove_networks(struct spx *s, struct err *err)
+{
+    const char *exe = NULL;
+    if (spx_is_set(s, "--keep-guests") || !config_has_service(s->cfg, "vpcd")) {
+        return 0;
+    }
+    int r = find_exe(s->arena, "vpcd", &exe, err);
+    if (r < 0) {
+        return r;
+    }
+    const char *const argv[] = {exe, "--config", s->cfg->path, "--teardown", NULL};
+    const struct child_opts o = {.argv = argv};
+    r = child_run(&o, TEARDOWN_LIMIT, NULL, err);
+    return r < 0 ? err_context(err, r, "taking the networks away") : 0;
+}
+
 int cmd_down(struct spx *s, struct err *err)
 {
     uint64_t seconds = 0;
@@ -299,8 +318,11 @@ int cmd_down(struct spx *s, struct err *err)
             if (lock >= 0) {
                 close(lock);
             }
-            fputs("services stopped, data kept\n", stderr);
-            return 0;
+            r = remove_networks(s, err);
+            if (r == 0) {
+                fputs("services stopped, data kept\n", stderr);
+            }
+            return r;
         }
     }
     return fail(err, -ETIMEDOUT, "StopFailed", "process %d still runs", (int)pid);

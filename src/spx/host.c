@@ -65,7 +65,8 @@ int host_names(struct arena *a, const char *first, const char *node, struct str_
     }
     for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
         struct str s = address_text(a, i->ifa_addr);
-        if (str_is_set(s)) {
+        /* Links of ours come and go with VPCs, and carry no address that clients use. */
+        if (str_is_set(s) && strncmp(i->ifa_name, "spx", 3) != 0) {
             add_name(&l, s);
         }
     }
