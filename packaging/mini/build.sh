@@ -106,6 +106,16 @@ modules=$(find "$tmp/kernel" -type d -path '*/modules/*' -name kernel | head -n 
 [ -n "$busybox" ] && [ -n "$vmlinuz" ] && [ -n "$modules" ] || die "kernel or busybox are not among the packages"
 find_x() { find "$x" -path "*$1" \( -type f -o -type l \) | sort | head -n 1 | grep . || die "$1 is not in the packages"; }
 
+# Programs of the packages run with the packages' own libraries: what this machine has does not matter.
+libs=$(find "$x" -type d -name x86_64-linux-gnu -printf '%p:')
+loader=$(find_x /ld-linux-x86-64.so.2)
+run_x() {
+    local program
+    program=$(find_x "$1")
+    shift
+    "$loader" --library-path "$libs" "$program" "$@"
+}
+
 # --- kernel modules, dependencies first -----------------------------------------------------------------------------------------
 # module NAME FOLDER: copies the module (unpacked) and what it depends on, and appends the file names to FOLDER/order.
 module() {
@@ -137,8 +147,7 @@ cp "$busybox" "$ird/bin/busybox"
 install -m 755 "$here/initrd-init" "$ird/init"
 for m in virtio_pci virtio_blk; do module "$m" "$ird/modules"; done
 find "$ird" -exec touch -h -d @0 {} +
-cpio=$(find_x /bin/cpio)
-(cd "$ird" && find . | sort | "$cpio" --quiet --reproducible --owner=0:0 -o -H newc) | gzip -9n >"$tmp/initrd.img"
+(cd "$ird" && find . | sort | run_x /bin/cpio --quiet --reproducible --owner=0:0 -o -H newc) | gzip -9n >"$tmp/initrd.img"
 
 # --- root file system ------------------------------------------------------------------------------------------------------
 root=$tmp/root
@@ -153,8 +162,6 @@ for p in dropbear dropbearkey dbclient; do
 done
 ln -s /usr/bin/dropbear "$root/usr/sbin/dropbear"
 # The libraries that these programs name, as the loader of the packages themselves finds them.
-libs=$(find "$x" -type d -name x86_64-linux-gnu -printf '%p:')
-loader=$(find_x /ld-linux-x86-64.so.2)
 for p in "$root"/usr/bin/{dropbear,dropbearkey,dbclient} "$root/bin/busybox"; do
     "$loader" --library-path "$libs" --list "$p" | sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\).*/\1 \2/p'
 done | sort -u | while read -r name path; do
@@ -204,8 +211,7 @@ printf '\x55\xaa' | put 510
 
 fat=$tmp/fat.img
 truncate -s $((fat_n * 512)) "$fat"
-mtools=$(find_x /bin/mtools)
-m() { local c=$1; shift; "$mtools" -c "$c" -i "$fat" "$@"; }
+m() { local c=$1; shift; run_x /bin/mtools -c "$c" -i "$fat" "$@"; }
 m mformat -H $fat_start -N 5f6d696e -v MINI -T $fat_n -h 255 -s 63 ::
 options='console=ttyS0,115200n8 no_timer_check root=/dev/vda2'
 printf 'DEFAULT mini\nPROMPT 0\nTIMEOUT 0\nLABEL mini\n  LINUX /vmlinuz\n  INITRD /initrd.img\n  APPEND %s\n' "$options" >"$tmp/syslinux.cfg"
@@ -220,8 +226,12 @@ m mcopy -m "$tmp/loader.conf" ::/loader/
 m mcopy -m "$tmp/mini.conf" ::/loader/entries/
 # syslinux calls mtools by its many names.
 mkdir "$tmp/bin"
-for c in mcopy mattrib mmove mdel mformat; do ln -s "$mtools" "$tmp/bin/$c"; done
-PATH=$tmp/bin:$PATH "$(find_x /usr/bin/syslinux)" --install "$fat"
+mtools=$(find_x /bin/mtools)
+for c in mcopy mattrib mmove mdel mformat; do
+    printf '#!/bin/sh\nexec "%s" --library-path "%s" "%s" -c %s "$@"\n' "$loader" "$libs" "$mtools" $c >"$tmp/bin/$c"
+    chmod 755 "$tmp/bin/$c"
+done
+PATH=$tmp/bin:$PATH run_x /usr/bin/syslinux --install "$fat"
 dd if="$fat" of="$disk" bs=1M seek=1 conv=notrunc,sparse status=none
 
 # The reserved descriptors leave room to grow to 1000 times the size without moving anything.
