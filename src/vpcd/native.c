@@ -31,6 +31,7 @@ static void vpc_free(void *p)
             close(nv->ns);
         }
         omap_free(nv->enis, free);
+        free(nv->rules);
         free(nv);
     }
 }

@@ -5,6 +5,7 @@
 #include "os/nft.h"
 #include "os/sysctl.h"
 #include "os/tun.h"
+#include "vpcd/rulediff.h"
 
 #include <errno.h>
 #include <linux/rtnetlink.h>
@@ -15,7 +16,7 @@ struct inside {
     struct native *n;
     struct native_vpc *nv;
     const struct plan_vpc *v;
-    bool is_full;
+    bool is_full, is_tap_new;
     struct nl *nl;
     struct nl_link *links;
     size_t n_links;
@@ -110,6 +111,10 @@ static int make_tap(struct inside *in, const struct plan_eni *e, struct native_e
     if (have) {
         l = *have;
     } else {
+        /* Of a tap that was there before, the guard chain went with the old device. */
+        char chain[NL_NAME_SIZE + 8];
+        snprintf(chain, sizeof(chain), " g_%s {", e->tap);
+        in->is_tap_new = in->is_tap_new || !in->nv->rules || strstr(in->nv->rules, chain);
         r = tun_create(e->tap, err);
         r = r ? r : nl_link_get(in->nl, e->tap, &l, err);
     }
@@ -202,25 +207,56 @@ static bool is_in_force(struct nft *nft, const char *mark)
     return !nft_list(nft, cmd, &text, NULL);
 }
 
+static int replace_rules(struct inside *in, struct nft *nft, struct buf *doc, struct err *err)
+{
+    int r = nft_apply(nft, buf_cstr(doc), err);
+    if (r) {
+        in->nv->mark[0] = 0; /* what is in force is not known: look, next time */
+    }
+    return r;
+}
+
+/* From the rules in force to the new ones: what did not change is not touched. */
+static int change_rules(struct inside *in, struct nft *nft, struct buf *doc, struct err *err)
+{
+    AUTO_BUF steps;
+    buf_init(&steps, RULESET_MAX);
+    int r = rulediff(str_c(in->nv->rules), buf_str(doc), &steps, NULL);
+    if (!r && buf_ok(&steps) && !nft_apply(nft, buf_cstr(&steps), NULL)) {
+        return 0;
+    }
+    return replace_rules(in, nft, doc, err);
+}
+
 static int apply_rules(struct inside *in, struct err *err)
 {
     AUTO_BUF doc;
     char mark[RULESET_MARK_SIZE];
+    struct native_vpc *nv = in->nv;
     buf_init(&doc, RULESET_MAX);
     ruleset_vpc(in->v, &doc, mark);
     if (!buf_ok(&doc)) {
         return fail(err, -E2BIG, "TooLarge", "the rules are larger than %u bytes", RULESET_MAX);
     }
-    if (!in->is_full && !strcmp(mark, in->nv->mark)) {
+    bool is_same = nv->rules && !strcmp(mark, nv->mark);
+    if (is_same && !in->is_full && !in->is_tap_new) {
         return 0;
     }
     AUTO(nft_closep) struct nft *nft = NULL;
     int r = nft_open(&nft, err);
-    if (!r && !is_in_force(nft, mark)) {
-        r = nft_apply(nft, buf_cstr(&doc), err);
+    if (r) {
+        return r;
+    }
+    bool is_known = !in->is_tap_new && is_in_force(nft, nv->rules ? nv->mark : mark);
+    if (!is_known) {
+        r = replace_rules(in, nft, &doc, err);
+    } else if (nv->rules && !is_same) {
+        r = change_rules(in, nft, &doc, err);
     }
     if (!r) {
-        memcpy(in->nv->mark, mark, sizeof(mark));
+        memcpy(nv->mark, mark, sizeof(mark));
+        free(nv->rules);
+        nv->rules = buf_take(&doc);
     }
     return r;
 }

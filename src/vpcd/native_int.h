@@ -22,6 +22,7 @@ struct native_eni { /* what was made so, to see at a glance that nothing changed
 struct native_vpc {
     int ns;
     char mark[RULESET_MARK_SIZE]; /* of the rules in force; "" = not known */
+    char *rules;                  /* their text, NULL = not known */
     char host_print[40];          /* hash over the public addresses, "" = not known */
     struct omap *enis;            /* id -> struct native_eni */
     uint64_t round;

@@ -200,8 +200,8 @@ static void eip_map(const struct plan_vpc *v, const char *name, bool is_in, stru
 static void to_igw_chain(const struct plan_vpc *v, struct buf *out)
 {
     buf_fmt(out,
-            " chain to_igw {\n  ip saddr != @has_public drop\n  ip daddr { " IP_FMT
-            "/%u, 169.254.0.0/16 } drop\n",
+            " chain to_igw {\n  ip saddr != @has_public drop\n  ip daddr " IP_FMT
+            "/%u drop\n  ip daddr 169.254.0.0/16 drop\n",
             IP_ARG(v->net), v->len);
     for (size_t i = 0; i < v->n_routes; i++) {
         const struct plan_subnet_route *r = &v->routes[i];

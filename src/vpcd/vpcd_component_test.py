@@ -80,7 +80,7 @@ class Ns:
         s = self.socket(socket.AF_INET, socket.SOCK_STREAM)
         s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         s.bind((ip, port))
-        s.listen(16)
+        s.listen(1024)
 
         def serve(c, a):
             try:
@@ -513,6 +513,51 @@ def security_groups(lab):
     assert can(b.ns, a.ip, 80), "answers leave without an egress rule"
     # services need no rule
     assert a.token()
+
+
+@test
+def rules_change_without_a_gap(lab):
+    """While rules change all the time, what is allowed always passes at once and what is not never does."""
+    v = lab.vpc()
+    sg = lab.sg(v, [rule(port_from=80, port_to=80, cidr="0.0.0.0/0")])
+    a, b = lab.guest(v, "172.31.0.10", [sg], "198.51.100.10"), lab.guest(v, "172.31.0.11", [sg])
+    for port in (80, 81):
+        a.ns.listen(port)
+    stop, n_ok, slow, leaks = threading.Event(), [0], [], []
+    src = {"b": b.ns, "h": lab.host}
+
+    def allowed(ns, ip):
+        while not stop.is_set():
+            t0 = time.monotonic()
+            s = ns.connect(ip, 80, 5)
+            took = time.monotonic() - t0
+            if not s or took > 0.9:  # a lost SYN is sent again after a second
+                slow.append(took)
+            else:
+                n_ok[0] += 1
+                s.close()
+            time.sleep(0.002)
+
+    def denied():
+        while not stop.is_set():
+            if can(b.ns, a.ip, 81, 0.05):
+                leaks.append(1)
+
+    threads = [threading.Thread(target=allowed, args=(b.ns, a.ip)), threading.Thread(target=allowed, args=(lab.host, "198.51.100.10")),
+               threading.Thread(target=denied)]
+    for t in threads:
+        t.start()
+    try:
+        for i in range(60):
+            lab.set_rules(sg, [rule(port_from=80, port_to=80, cidr="0.0.0.0/0"), rule(port_from=1000 + i, port_to=1000 + i, cidr="0.0.0.0/0")])
+    finally:
+        stop.set()
+        for t in threads:
+            t.join()
+    assert not leaks, "a rule change let through what is not allowed"
+    assert not slow, "a rule change lost packets: %r of %d" % (slow, n_ok[0])
+    assert n_ok[0] > 100, n_ok
+    text = wait_for("the last rule", lambda: "1059" in sh("nsenter", "--net=" + a.vpc_ns, "nft", "list", "table", "inet", "spx"))
 
 
 @test
