@@ -271,7 +271,7 @@ static void on_tick(void *ctx)
 static void sweep_data(struct compute *c)
 {
     char path[GUEST_DATA_PATH_MAX];
-    (void)snprintf(path, sizeof(path), "%s/instances", c->o.cfg->data_dir);
+    (void)snprintf(path, sizeof(path), "%s/compute", c->o.cfg->data_dir);
     DIR *dir = opendir(path);
     if (!dir) {
         return;
@@ -310,7 +310,7 @@ static int make_folders(const struct compute_opts *o, struct err *err)
     (void)snprintf(path, sizeof(path), "%s/guest", o->cfg->run_dir);
     int r = file_mkdirs(path, 0711, err);
     if (r == 0) {
-        (void)snprintf(path, sizeof(path), "%s/instances", o->cfg->data_dir);
+        (void)snprintf(path, sizeof(path), "%s/compute", o->cfg->data_dir);
         r = file_mkdirs(path, 0700, err);
     }
     return r;

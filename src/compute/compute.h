@@ -1,8 +1,8 @@
-/* compute.h — the service: specs of instances, volumes and interfaces in, running guests and status records out.
+/* compute.h — the service: specs in, running guests and status records out.
  * Not here: main() and its arguments (main.c), one guest's parts (compute_int.h).
  * Threads:  the loop thread owns everything; pool threads do what blocks (launch.c, store.c).
  * Memory:   compute_new() gives; options are borrowed and must outlive it.
- * Errors:   negative errno and *err. Guests are not touched by compute_free(): they run on. */
+ * Errors:   negative errno and *err. compute_free() touches no guest: they run on. */
 #pragma once
 #include "compute/host.h"
 #include "compute/vm_fsm.h"

@@ -1,9 +1,11 @@
 /* compute_int.h — what the parts of the service share.
- * Files:    compute.c the list of guests and the view; guest.c the shell of vm_fsm; guest_mon.c the monitor's connection;
- *           guest_disk.c volumes of a guest; launch.c pool jobs (start, adopt, open a volume, look at links);
- *           store.c writing status records and facts; compute_rpc.c the service's socket.
- * Threads:  a struct guest belongs to the loop thread. A job belongs to the pool thread that runs it until its 'done'; it
- *           names its guest by id, as the guest may be gone by then.
+ * Files:    compute.c the list of guests and the view; guest.c the shell of vm_fsm;
+ *           guest_mon.c the monitor's connection; guest_disk.c volumes of a guest; launch.c
+ *           pool jobs (start, adopt, open a volume, look at links); store.c writing status
+ *           records and facts; compute_rpc.c the service's socket.
+ * Not here: the pure cores (vm_fsm.h, qemu_args.h) and processes (spawn.h).
+ * Threads:  a struct guest belongs to the loop thread. A job belongs to the pool thread that
+ *           runs it until its 'done'; it names its guest by id, which may be gone by then.
  * Memory:   compute owns guests, a guest owns its connection and descriptors.
  * Errors:   negative errno and *err. */
 #pragma once
@@ -86,6 +88,7 @@ struct guest {
     bool is_adopting, is_launching, is_quit_due;
     bool is_pending_adopt; /* adopt at the next step, not before adopt_ns */
     uint64_t adopt_ns;
+    unsigned n_adopt_tries;
 
     int conn_fd;
     struct loop_fd *conn;

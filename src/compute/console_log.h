@@ -1,9 +1,8 @@
-/* console_log.h — the text that a guest wrote to its serial port: two files, the newer one
- * written, the older one kept. Not here: the port itself (guestmon), the API form
- * (compute_rpc). Threads:  a writer belongs to the monitor's thread; console_log_tail() may run
- * anywhere, even while a monitor writes. Memory:   the writer borrows its descriptors;
- * console_log_tail() fills a buf of the caller. Errors:   negative errno. A full disk loses
- * text and is reported once; the guest never waits for its log. */
+/* console_log.h — what a guest wrote to its serial port: a file written, an older one kept.
+ * Not here: the port itself (mon_console.c), the API form (compute_rpc.c).
+ * Threads:  a writer belongs to the monitor; console_log_tail() may run anywhere meanwhile.
+ * Memory:   the writer borrows its descriptors; console_log_tail() fills a buf of the caller.
+ * Errors:   negative errno. A full disk loses text; the guest never waits for its log. */
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"

@@ -33,7 +33,7 @@ int guest_run_path(const struct guest_dirs *d, const char *id, char ret[GUEST_PA
 int guest_data_path(const struct guest_dirs *d, const char *id, char ret[GUEST_DATA_PATH_MAX],
                     struct err *err)
 {
-    if (snprintf(ret, GUEST_DATA_PATH_MAX, "%s/instances/%s", d->data_dir, id) >=
+    if (snprintf(ret, GUEST_DATA_PATH_MAX, "%s/compute/%s", d->data_dir, id) >=
         GUEST_DATA_PATH_MAX) {
         return fail(err, -ENAMETOOLONG, "BadConfig",
                     "the data folder's name \"%s\" is too long", d->data_dir);

@@ -1,9 +1,11 @@
-/* guest_dir.h — the two folders of an instance: what must survive (data) and what one run
- * leaves (run), and the note in the run folder by which a restarted service finds its guests
- * again. <data_dir>/instances/<id>/   console.log console.log.1 vars.fd <run_dir>/guest/<id>/
- * note.json mon.sock qmp.sock console.sock qemu.pid monitor.log Not here: starting anything
- * (spawn.h). Threads:  any; one owner per instance at a time. Memory:   guest_note has its
- * texts inside. Errors:   negative errno and *err. */
+/* guest_dir.h — the two folders of an instance: what must survive, and what one run leaves.
+ *   <data_dir>/compute/<id>/   console.log console.log.1 vars.fd
+ *   <run_dir>/guest/<id>/      note.json mon.sock qmp.sock console.sock qemu.pid monitor.log
+ * The note is how a restarted service finds its guests again.
+ * Not here: starting anything (spawn.h).
+ * Threads:  any; one owner per instance at a time.
+ * Memory:   guest_note has its texts inside.
+ * Errors:   negative errno and *err. */
 #pragma once
 #include "base/arena.h"
 #include "base/err.h"

@@ -1,11 +1,14 @@
-/* guest_proto.h — fixed-size messages between spx-compute (root) and the monitor of one guest
- * (unprivileged). Not here: sockets, QMP. Both ends are on one machine and of one build or the
- * next: integers are native, GM_VERSION moves when a struct changes. The socket is
- * SOCK_SEQPACKET: one message a packet. The monitor answers every command with one GM_RESULT
- * and sends its whole GM_STATE when anything in it changed and after connecting. There is no
- * queue of events: what happened while nobody listened is in the counters and flags of the
- * state. Threads, memory: plain values. Errors:   gm_*_check() answers -EPROTO for whatever
- * does not fit: the far side may be hostile. */
+/* guest_proto.h — fixed-size messages between spx-compute (root) and a guest's monitor.
+ * The monitor is unprivileged and may have been taken over by its guest. The socket is
+ * SOCK_SEQPACKET, one message a packet; both ends are of one build or the next on one machine:
+ * integers are native, and GM_VERSION moves when a struct changes. The monitor answers each
+ * command with one GM_RESULT, and sends its whole GM_STATE when anything in it changed and
+ * after connecting. There is no queue of events: what happened while nobody listened is in the
+ * counters and flags of the state.
+ * Not here: sockets, QMP.
+ * Threads:  plain values.
+ * Memory:   plain values.
+ * Errors:   gm_*_check() answers -EPROTO for whatever does not fit. */
 #pragma once
 #include "base/macro.h"
 #include <stdbool.h>

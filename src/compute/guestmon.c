@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -149,6 +150,9 @@ static void on_qemu_end(struct mon *m)
     m->st.is_driver_ok = 0;
     if (m->is_guest_off) {
         m->st.exit = GM_EXIT_GUEST;
+    } else if (m->is_signalled) {
+        m->st.exit = GM_EXIT_SIGNAL;
+        m->st.exit_value = SIGTERM;
     } else if (m->is_quitting) {
         m->st.exit = GM_EXIT_QUIT;
     } else if (!is_known) {
@@ -168,6 +172,7 @@ static void on_qemu_end(struct mon *m)
     close(m->pid_fd);
     m->pid_fd = -1;
     m->is_state_new = true;
+    m->is_done = m->is_host_down;
     log_info("qemu.ended", KV_U64("exit", m->st.exit), KV_I64("value", m->st.exit_value));
 }
 
@@ -180,9 +185,28 @@ static int wait_ms(const struct mon *m)
     return m->qmp_fd < 0 || m->con_fd < 0 || m->kill_ns ? 50 : 500;
 }
 
+/* The host goes down and nobody has stopped the guests before: the power button, and the end by
+ * force before the host's patience is over. */
+void mon_host_down(struct mon *m)
+{
+    struct signalfd_siginfo info;
+    if (read(m->sig_fd, &info, sizeof(info)) != (ssize_t)sizeof(info) || m->is_host_down) {
+        return;
+    }
+    log_info("host.down", KV_U64("phase", m->st.phase));
+    m->is_host_down = true;
+    if (m->st.phase == GM_PHASE_EXITED) {
+        m->is_done = true;
+        return;
+    }
+    m->is_reboot_asked = false;
+    m->kill_ns = m->now_ns + MON_HOST_NS;
+    (void)mon_qmp_send(m, MON_CMD_IGNORE, 0, "system_powerdown", STR_NONE, -1);
+}
+
 static void turn(struct mon *m)
 {
-    enum { P_LISTEN, P_CONN, P_QMP, P_CON, P_ERR, P_PID, P_N };
+    enum { P_LISTEN, P_CONN, P_QMP, P_CON, P_ERR, P_PID, P_SIG, P_N };
     struct pollfd p[P_N] = {
         [P_LISTEN] = {.fd = m->listen_fd, .events = POLLIN},
         [P_CONN] = {.fd = m->conn_fd, .events = POLLIN},
@@ -190,6 +214,7 @@ static void turn(struct mon *m)
         [P_CON] = {.fd = m->con_fd, .events = POLLIN},
         [P_ERR] = {.fd = m->err_fd, .events = POLLIN},
         [P_PID] = {.fd = m->pid_fd, .events = POLLIN},
+        [P_SIG] = {.fd = m->sig_fd, .events = POLLIN},
     };
     (void)poll(p, P_N, m->is_state_new ? 0 : wait_ms(m));
     m->now_ns = time_mono_ns();
@@ -207,6 +232,9 @@ static void turn(struct mon *m)
     }
     if (p[P_LISTEN].revents) {
         mon_accept(m);
+    }
+    if (p[P_SIG].revents) {
+        mon_host_down(m);
     }
     if (p[P_PID].revents && m->pid_fd >= 0) {
         on_qemu_end(m);
@@ -248,6 +276,14 @@ static int set_up(struct mon *m, int argc, char **argv, struct err *err)
     if (r < 0) {
         return r;
     }
+    sigset_t term;
+    (void)sigemptyset(&term);
+    (void)sigaddset(&term, SIGTERM);
+    (void)sigprocmask(SIG_BLOCK, &term, NULL); /* after QEMU has inherited the mask */
+    m->sig_fd = signalfd(-1, &term, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (m->sig_fd < 0) {
+        return fail(err, -errno, "SandboxFailed", "signalfd: %m");
+    }
     struct rlimit file_max = {.rlim_cur = FILE_MAX, .rlim_max = FILE_MAX};
     (void)setrlimit(RLIMIT_FSIZE, &file_max);
     r = mon_sandbox();
@@ -266,6 +302,7 @@ int main(int argc, char **argv)
         .con_fd = -1,
         .err_fd = -1,
         .pid_fd = -1,
+        .sig_fd = -1,
         .job = {.fd = -1},
         .now_ns = time_mono_ns(),
     };

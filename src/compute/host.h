@@ -1,5 +1,5 @@
 /* host.h — what this host has and may give to guests: node/<node>/facts.
- * Not here: writing the record (compute.c).
+ * Not here: writing the record (store.c).
  * Threads:  made at start, then constant.
  * Memory:   everything in the arena given.
  * Errors:   -errno with *err when /proc cannot be read. */

@@ -1,7 +1,8 @@
 /* instance_types.h — which instance types a host offers, from its processor's generation.
- * Not here: whether there is room for one (awsgw admits by claim/capacity), the API's fields
- * for a type. Threads:  constant tables. Memory:   borrowed static strings; lists in the arena
- * given. Errors:   none: an unknown processor offers the burstable family of its maker only. */
+ * Not here: whether there is room for one (awsgw), the API's fields of a type.
+ * Threads:  constant tables.
+ * Memory:   borrowed static strings; lists in the arena given.
+ * Errors:   none: an unknown processor offers the burstable and portable types only. */
 #pragma once
 #include "base/arena.h"
 #include "model/node.h"

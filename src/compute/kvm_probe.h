@@ -1,7 +1,8 @@
-/* kvm_probe.h — whether KVM runs guests here, found out by running one: /dev/kvm may open, and hang every guest.
+/* kvm_probe.h — whether KVM runs guests here, found out by running one.
+ * /dev/kvm may open, and then hang or end every guest (seen on nested hosts).
  * Not here: what to do without (TCG: host.c).
  * Threads:  blocks for at most the time limit; start of the service.
- * Memory:   none kept. The answer is remembered in <run_dir>/kvm-probe.json for this boot of the host.
+ * Memory:   none kept. <run_dir>/kvm-probe.json remembers the answer for this boot.
  * Errors:   none: "no" always has a reason. */
 #pragma once
 #include "base/err.h"

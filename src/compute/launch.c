@@ -15,6 +15,7 @@ LOG_MODULE("compute.launch");
 #define LINK_TIMEOUT_NS (UINT64_C(2) * NS_PER_S)
 #define LINK_PAUSE_NS   (UINT64_C(10) * NS_PER_S)
 #define ADOPT_RETRY_NS  (UINT64_C(1) * NS_PER_S)
+#define ADOPT_TRIES     10u
 #define DIRECT_ALIGN    4096u
 
 struct job {
@@ -293,10 +294,15 @@ static void adopt_done(void *ctx)
     AUTO_FD conn = j->conn_fd;
     if (g) {
         g->is_adopting = false;
+        g->n_adopt_tries = j->r == -EAGAIN ? g->n_adopt_tries : 0;
         if (j->r < 0) {
             log_warn_rl("adopt.failed", KV_CSTR("id", g->id), KV_ERR(&j->err));
             g->is_pending_adopt = true;
             g->adopt_ns = loop_now_ns(g->c->o.loop) + ADOPT_RETRY_NS;
+            /* A monitor that lives and does not answer is of no use: the next one takes over. */
+            if (j->r == -EAGAIN && ++g->n_adopt_tries >= ADOPT_TRIES) {
+                (void)proc_kill(&j->plan.note.monitor);
+            }
         } else if (j->found == SPAWN_NOTHING) {
             guest_run_remove(&g->c->spawn.dirs, g->id);
             g->proc = VM_PROC_NONE;

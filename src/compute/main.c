@@ -3,8 +3,10 @@
 #include "base/time.h"
 #include "compute/compute.h"
 #include "model/presence.h"
+#include "os/caps.h"
 #include <errno.h>
 #include <limits.h>
+#include <linux/capability.h>
 #include <stdio.h>
 
 #ifndef SPINIFEX_VERSION
@@ -74,6 +76,18 @@ static int read_args(const struct args *a, struct compute_opts *o, struct err *e
     return 0;
 }
 
+/* Starting guests under users of their own, giving them their sockets, ending them: no more of root than that. */
+static int drop_caps(struct err *err)
+{
+    static const unsigned kept[] = {CAP_SETUID,       CAP_SETGID, CAP_CHOWN,       CAP_FOWNER,
+                                    CAP_DAC_OVERRIDE, CAP_KILL,   CAP_SYS_RESOURCE};
+    uint64_t keep = 0;
+    for (size_t i = 0; i < ARRAY_LEN(kept); i++) {
+        keep |= UINT64_C(1) << kept[i];
+    }
+    return caps_keep(keep, err);
+}
+
 static int run(struct service *s, const struct args *args, struct err *err)
 {
     AUTO(config_freep) struct config *cfg = NULL;
@@ -86,6 +100,7 @@ static int run(struct service *s, const struct args *args, struct err *err)
     int r = read_args(args, &o, err);
     r = r < 0 ? r : config_load(s->config_path, &cfg, err);
     r = r < 0 ? r : find_monitor(monitor, sizeof(monitor), err);
+    r = r < 0 ? r : drop_caps(err);
     r = r < 0 ? r
               : host_look(a, cfg, args->accel ? args->accel : "auto", args->qemu, &host, err);
     r = r < 0 ? r : kv_open_remote(config_run_path(a, cfg, "state.sock"), &kv, err);

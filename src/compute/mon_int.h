@@ -1,9 +1,14 @@
-/* mon_int.h — the parts of spx-guestmon: the process that owns one QEMU, its QMP socket and its
- * serial port. Not here: anything the root service does. This process runs as the guest's user,
- * may open nothing (mon_sandbox.c), and goes on when spx-compute dies; when it is killed
- * itself, QEMU goes on and a new one adopts it. Files:    guestmon.c start and main loop;
- * mon_client.c the service's socket; mon_qmp.c the QMP connection and jobs; mon_console.c
- * serial port; mon_sandbox.c seccomp. Threads:  one. Memory:   one struct mon, in main. */
+/* mon_int.h — the parts of spx-guestmon, which owns one QEMU, its QMP socket and its console.
+ * Not here: anything the root service does. This process runs as the guest's user, may open
+ *           nothing (mon_sandbox.c), and goes on when spx-compute dies; when it is killed
+ *           itself, QEMU goes on and a new one adopts it.
+ * Files:    guestmon.c start and main loop; mon_client.c the service's socket; mon_qmp.c the
+ *           QMP connection; mon_job.c commands of several steps; mon_console.c the serial
+ *           port; mon_sandbox.c seccomp.
+ * Threads:  one.
+ * Memory:   one struct mon, in main.
+ * Errors:   negative errno. What QEMU refuses is told to the service; what breaks a connection
+ *           drops it, and it is made again. */
 #pragma once
 #include "compute/console_log.h"
 #include "compute/guest_proto.h"
@@ -14,6 +19,7 @@
 #define MON_POLL_NS       (UINT64_C(10) * 1000000000)
 #define MON_POLL_EARLY_NS (UINT64_C(2) * 1000000000)
 #define MON_KILL_NS       (UINT64_C(5) * 1000000000) /* from "quit" to SIGKILL */
+#define MON_HOST_NS       (UINT64_C(30) * 1000000000) /* a guest's time when the host goes down */
 #define MON_RESUME_NS \
     (UINT64_C(5) * 1000000000) /* between attempts after an I/O error stopped the guest */
 #define MON_MAX_PENDING 64u
@@ -59,8 +65,8 @@ struct mon {
     bool is_done;
 
     int listen_fd, conn_fd;
-    int qmp_fd, con_fd, err_fd, pid_fd; /* -1 = none */
-    bool is_child;                      /* QEMU is our child: its end can be waited for */
+    int qmp_fd, con_fd, err_fd, pid_fd, sig_fd; /* -1 = none */
+    bool is_child; /* QEMU is our child: its end can be waited for */
     struct console_log log;
     bool is_log_failed,
         is_line_over; /* is_line_over: the next byte begins a new line of QEMU's */
@@ -75,7 +81,8 @@ struct mon {
     struct mon_job job;
     uint32_t dirty_slots; /* bit per slot: the device has gone, its nodes have not */
     bool is_quitting, is_reboot_asked, is_cont_due;
-    bool is_guest_off;
+    bool is_guest_off, is_signalled; /* how QEMU was brought to its end */
+    bool is_host_down;               /* SIGTERM: nobody will collect the end of QEMU */
 
     uint64_t now_ns, last_answer_ns, next_poll_ns, next_qmp_ns, next_con_ns, kill_ns, resume_ns;
 };
@@ -85,6 +92,8 @@ int mon_connect(
     const struct mon *m,
     const char *name); /* a socket of QEMU in the guest's folder, or negative errno */
 void mon_kill(struct mon *m);
+
+void mon_host_down(struct mon *m);
 
 /* mon_client.c */
 void mon_accept(struct mon *m);

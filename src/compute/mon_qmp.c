@@ -150,8 +150,15 @@ static void on_event(struct mon *m, const struct qmp_msg *msg)
 {
     int slot = slot_of(json_get_str(msg->data, "device"));
     if (str_eqc(msg->name, "SHUTDOWN")) {
-        /* Also when the host asked ("quit"): then is_quitting is set and nothing follows. */
-        on_guest_off(m);
+        /* Also when the host asked ("quit"): then is_quitting is set and nothing follows. A
+         * signal from outside (the host goes down) is no wish of the guest's: QEMU is ended, and
+         * its end is told as what it was. */
+        if (str_eqc(json_get_str(msg->data, "reason"), "host-signal")) {
+            m->is_signalled = !m->is_quitting;
+            mon_quit(m);
+        } else {
+            on_guest_off(m);
+        }
     } else if (str_eqc(msg->name, "RESET")) {
         on_reset(m);
     } else if (str_eqc(msg->name, "RESUME")) {

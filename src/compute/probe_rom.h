@@ -1,5 +1,8 @@
-/* clang-format off */
-/* probe_rom.h — the bytes of probe_rom.S; see there. Made by its first lines, not by hand. */
+/* probe_rom.h — the bytes of probe_rom.S (see there): made by its first lines, not by hand.
+ * Not here: the rest of the ROM and running it (kvm_probe.c).
+ * Threads:  constant.
+ * Memory:   static.
+ * Errors:   none. */
 #pragma once
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 /* proc_id.h — a process named for ever: its pid and the time it started.
- * Not here: ending it (the caller, through the pidfd that proc_open() gives).
+ * Not here: starting it (loop/child.h).
  * Threads:  no state.
  * Memory:   none.
  * Errors:   -ESRCH: no such process, or its pid belongs to another one now. */

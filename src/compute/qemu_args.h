@@ -1,9 +1,11 @@
-/* qemu_args.h — the command line of one guest and the QMP arguments of its disks, from plain
- * values. Not here: descriptors' life, starting anything. Every disk, tap and socket is named
- * by its number in QEMU. The bus: root ports rp0 ... rp15 for disks (slot = port: the order of
- * disks never changes), rp16 ... rp19 for network interfaces, all made at launch, so that
- * plugging needs nothing but a free port. Threads:  no state. Memory:   everything is allocated
- * in the arena given. Errors:   -EINVAL "BadLaunch" for values that no launch may have. */
+/* qemu_args.h — the command line of one guest and the QMP arguments of its disks.
+ * The bus: root ports rp0 ... rp15 for disks (slot = port: the order of disks never changes),
+ * rp16 ... rp19 for network interfaces, all made at launch, so that plugging needs nothing but
+ * a free port. Every disk, tap and socket is named by its number in QEMU.
+ * Not here: descriptors' life, starting anything.
+ * Threads:  no state.
+ * Memory:   everything is allocated in the arena given.
+ * Errors:   -EINVAL "BadLaunch" for values that no launch may have. */
 #pragma once
 #include "base/arena.h"
 #include "base/buf.h"

@@ -1,8 +1,9 @@
 /* spawn.h — starts a guest (monitor, and QEMU through it), and finds it again.
  * Not here: deciding to (vm_fsm.h), opening volumes and interfaces (launch.c), talking to the
- * monitor (guest_mon.c). Threads:  any (pool threads: it waits for processes); one call per
- * instance at a time. Memory:   a plan is borrowed; its descriptors stay the caller's. Errors:
- * on failure nothing is left: no process, no run folder. */
+ *           monitor (guest_mon.c).
+ * Threads:  any (pool threads: it waits for processes); one call per instance at a time.
+ * Memory:   a plan is borrowed; its descriptors stay the caller's.
+ * Errors:   on failure nothing is left: no process, no run folder. */
 #pragma once
 #include "compute/guest_dir.h"
 #include "compute/qemu_args.h"

@@ -487,7 +487,7 @@ int main(int argc, char **argv)
     };
     int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     static const char *const left[] = {"root", "extra",          "third", "run/guest",
-                                       "run",  "data/instances", "data"};
+                                       "run",  "data/compute", "data"};
     for (size_t i = 0; i < ARRAY_LEN(left); i++) {
         char path[128];
         (void)snprintf(path, sizeof(path), "%s/%s", root, left[i]);

@@ -1,17 +1,19 @@
-/* vm_fsm.h — the life of one instance as AWS shows it, decided from what is wanted and what is
- * seen. Not here: I/O, clocks, memory: the shell (guest.c) shows inputs, performs actions, and
- * shows what became of them.
+/* vm_fsm.h — the life of one instance as AWS shows it, from what is wanted and what is seen.
  *
- *                 launch ok                want stopped, guest off (stop)
- *   pending ───────────────────> running ───────────────> stopping ──> stopped
- *      │  ^                         │                                   │  │ ^
- *      │  └─────────────────────────┼──── want running, newer spec ─────┘  │ │ crash, failed
- * restart │ first launch failed        │ want terminated, guest off (terminate) └──────>
- * terminated <── shutting-down <─────────────────────────────┘
+ *             launch ok            want stopped
+ *   pending ─────────────> running ────────────> stopping ──> stopped
+ *    │   ^                 │    │                              │ │ ^
+ *    │   └─────────────────┼────┼─── want running, newer spec ─┘ │ │
+ *    │                     │    └── guest off, crash ────────────┼─┘ (also a failed restart)
+ *    │ first launch failed │ want terminated, guest off          │
+ *    └────> terminated <── shutting-down <───────────────────────┘
  *
- * Level-triggered: calling it again with the same inputs does nothing new. "A restart is a
- * list": after a restart of the service the state comes from the status record and the inputs
- * from the world. Threads, memory: plain values. Errors:   none. */
+ * Level-triggered: calling it again with the same inputs does nothing new. After a restart of
+ * the service the state comes from the status record and the inputs from the world.
+ * Not here: I/O, clocks, memory: the shell (guest.c) shows inputs and performs actions.
+ * Threads:  plain values.
+ * Memory:   plain values.
+ * Errors:   none. */
 #pragma once
 #include "base/str.h"
 #include "model/instance.h"

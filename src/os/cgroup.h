@@ -1,8 +1,9 @@
-/* cgroup.h — a control group of its own for each guest, so that ending a service's group never
- * ends a guest. Not here: limits of services (systemd), accounting. Threads:  no state; any.
+/* cgroup.h — a control group for each guest: ending a service's group never ends a guest.
+ * Not here: limits of services (systemd), accounting.
+ * Threads:  no state; any.
  * Memory:   fills buffers of the caller.
- * Errors:   -ENOENT "NoCgroup": this host has no control groups that we may use; guests then
- * stay in the service's group. */
+ * Errors:   -ENOENT "NoCgroup": there are none that we may use; guests then stay in the
+ *           service's group. */
 #pragma once
 #include "base/err.h"
 #include "base/str.h"

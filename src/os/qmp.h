@@ -1,9 +1,9 @@
-/* qmp.h — QEMU's machine protocol without any I/O: bytes in, checked messages out; commands
- * built. Not here: sockets, descriptors, what a command means (compute/guestmon). Threads:  a
- * struct qmp belongs to one thread. Memory:   qmp_new() gives; everything in a message is
- * borrowed until the call-back returns. Errors:   -EPROTO "BadQmp" for bytes that no QEMU
- * sends, -EMSGSIZE for a line over the limit: the parser is then broken for good (every later
- * feed answers the same), and its owner drops the connection. */
+/* qmp.h — QEMU's machine protocol without any I/O: bytes in, messages out; commands built.
+ * Not here: sockets, descriptors, what a command means (compute/mon_qmp.c).
+ * Threads:  a struct qmp belongs to one thread.
+ * Memory:   qmp_new() gives; a message is borrowed until the call-back returns.
+ * Errors:   -EPROTO "BadQmp" for bytes that no QEMU sends, -EMSGSIZE for a line over the
+ *           limit: the parser is broken for good then, and its owner drops the connection. */
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
