@@ -13,7 +13,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from cloud import REGION, Cloud, isolate, wait_for  # noqa: E402
 
-from botocore.exceptions import ClientError  # noqa: E402
+from botocore.exceptions import ClientError, WaiterError  # noqa: E402
 
 AZ = REGION + "a"
 SLOW = {"Delay": 1, "MaxAttempts": 180}
@@ -93,7 +93,13 @@ class Guest:
         args = dict(ImageId=ami, InstanceType="t3.nano", KeyName="me", MinCount=n, MaxCount=n)
         args.update(kw)
         guests = [Guest(i["InstanceId"], account) for i in ec2.run_instances(**args)["Instances"]]
-        ec2.get_waiter("instance_running").wait(InstanceIds=[g.id for g in guests], WaiterConfig=SLOW)
+        try:
+            ec2.get_waiter("instance_running").wait(InstanceIds=[g.id for g in guests], WaiterConfig=SLOW)
+        except WaiterError:
+            for g in guests:
+                print(f"--- {g.id}: {g.state()} {g.describe().get('StateReason')}", file=sys.stderr)
+            show_logs()
+            raise
         return guests
 
     def describe(self):
