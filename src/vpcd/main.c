@@ -7,18 +7,46 @@
 #include "vpcd/responders.h"
 #include "vpcd/vpcd.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
+
+#define LOCK_NAME "vpcd.lock"
 
 #ifndef SPINIFEX_VERSION
 #define SPINIFEX_VERSION "0"
 #endif
 
+/* Two of us would undo each other's work. The lock goes with the process. */
+static int take_lock(const struct config *cfg, struct arena *a, int *ret_fd, struct err *err)
+{
+    const char *path = config_run_path(a, cfg, LOCK_NAME);
+    AUTO_FD fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        return fail(err, -errno, "OpenFailed", "%s: %m", path);
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB)) {
+        return fail(err, -EBUSY, "AlreadyRunning", "another spx-vpcd runs with %s",
+                    cfg->run_dir);
+    }
+    *ret_fd = steal_fd(&fd);
+    return 0;
+}
+
 static int teardown(struct service *s, struct err *err)
 {
     AUTO(config_freep) struct config *cfg = NULL;
+    AUTO(arena_freep) struct arena *a = arena_new(ARENA_REQUEST_MAX);
+    AUTO_FD lock = -1;
     int r = config_load(s->config_path, &cfg, err);
+    r = r ? r : take_lock(cfg, a, &lock, err);
     r = r ? r : responders_teardown(cfg, err);
-    return r ? r : native_teardown(cfg, err);
+    r = r ? r : native_teardown(cfg, err);
+    if (!r && unlink(config_run_path(a, cfg, LOCK_NAME))) {
+        r = fail(err, -errno, "WriteFailed", "%s: %m", LOCK_NAME);
+    }
+    return r;
 }
 
 static int run(struct service *s, struct err *err)
@@ -26,8 +54,10 @@ static int run(struct service *s, struct err *err)
     AUTO(config_freep) struct config *cfg = NULL;
     AUTO(kv_closep) struct kv *kv = NULL;
     AUTO(arena_freep) struct arena *a = arena_new(ARENA_REQUEST_MAX);
+    AUTO_FD lock = -1;
     AUTO(vpcd_freep) struct vpcd *v = NULL;
     int r = config_load(s->config_path, &cfg, err);
+    r = r ? r : take_lock(cfg, a, &lock, err);
     r = r ? r : caps_drop(err);
     r = r ? r : kv_open_remote(config_run_path(a, cfg, "state.sock"), &kv, err);
     r = r ? r : vpcd_new(s, cfg, kv, &v, err);

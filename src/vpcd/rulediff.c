@@ -160,25 +160,57 @@ static const struct object *in_doc(const struct doc *d, const struct object *o)
     return omap_get(d->by_key, o->key);
 }
 
-static void print_block(const struct object *o, struct str inside, struct buf *out)
+/* Neighbours of one table share its block: the library takes memory by the megabyte for hundreds of blocks. */
+static void print_block(const struct object *o, struct str inside, struct str *open_table,
+                        struct buf *out)
 {
-    buf_fmt(out, "table %.*s {\n %.*s %.*s {\n", STR_ARG(o->table), STR_ARG(o->kind),
-            STR_ARG(o->name));
+    if (!str_eq(*open_table, o->table)) {
+        buf_addc(out, open_table->n ? "}\n" : "");
+        buf_fmt(out, "table %.*s {\n", STR_ARG(o->table));
+        *open_table = o->table;
+    }
+    buf_fmt(out, " %.*s %.*s {\n", STR_ARG(o->kind), STR_ARG(o->name));
     buf_add(out, inside);
-    buf_addc(out, " }\n}\n");
+    buf_addc(out, " }\n");
+}
+
+static void close_block(struct str *open_table, struct buf *out)
+{
+    buf_addc(out, open_table->n ? "}\n" : "");
+    *open_table = STR("");
+}
+
+static bool is_rewritten(const struct object *o, const struct object *other)
+{
+    return is_chain(o) && o->body.n && (!other || !str_eq(o->body, other->body));
+}
+
+static void remove_old(const struct doc *was, const struct doc *is, struct buf *out)
+{
+    for (int is_chains = 1; is_chains >= 0; is_chains--) { /* chains, then the sets they used */
+        for (size_t i = 0; i < was->objects.n; i++) {
+            const struct object *o = &was->objects.v[i];
+            if (is_chain(o) == is_chains && !in_doc(is, o)) {
+                buf_fmt(out, "delete %.*s %.*s %.*s\n", STR_ARG(o->kind), STR_ARG(o->table),
+                        STR_ARG(o->name));
+            }
+        }
+    }
 }
 
 static void steps(const struct doc *was, const struct doc *is, struct buf *out)
 {
+    struct str open_table = STR("");
     for (size_t i = 0; i < is->objects.n; i++) { /* new ones, empty */
         const struct object *o = &is->objects.v[i];
         if (!in_doc(was, o)) {
-            print_block(o, o->head, out);
+            print_block(o, o->head, &open_table, out);
         }
     }
+    close_block(&open_table, out);
     for (size_t i = 0; i < was->objects.n; i++) { /* rules that go */
-        const struct object *o = &was->objects.v[i], *now = in_doc(is, o);
-        if (is_chain(o) && o->body.n && (!now || !str_eq(o->body, now->body))) {
+        const struct object *o = &was->objects.v[i];
+        if (is_rewritten(o, in_doc(is, o))) {
             buf_fmt(out, "flush chain %.*s %.*s\n", STR_ARG(o->table), STR_ARG(o->name));
         }
     }
@@ -195,20 +227,13 @@ static void steps(const struct doc *was, const struct doc *is, struct buf *out)
         }
     }
     for (size_t i = 0; i < is->objects.n; i++) { /* rules that come */
-        const struct object *o = &is->objects.v[i], *old = in_doc(was, o);
-        if (is_chain(o) && o->body.n && (!old || !str_eq(o->body, old->body))) {
-            print_block(o, o->body, out);
+        const struct object *o = &is->objects.v[i];
+        if (is_rewritten(o, in_doc(was, o))) {
+            print_block(o, o->body, &open_table, out);
         }
     }
-    for (int is_chains = 1; is_chains >= 0; is_chains--) { /* chains, then the sets they used */
-        for (size_t i = 0; i < was->objects.n; i++) {
-            const struct object *o = &was->objects.v[i];
-            if (is_chain(o) == is_chains && !in_doc(is, o)) {
-                buf_fmt(out, "delete %.*s %.*s %.*s\n", STR_ARG(o->kind), STR_ARG(o->table),
-                        STR_ARG(o->name));
-            }
-        }
-    }
+    close_block(&open_table, out);
+    remove_old(was, is, out);
 }
 
 static bool heads_agree(const struct doc *was, const struct doc *is)

@@ -894,6 +894,39 @@ def public_addresses(lab):
 
 
 @test
+def tcp_learns_the_smaller_mtu_of_the_way_out(lab):
+    """Guests have 9001 bytes, the LAN 1500: the first packets of a connection already say so, both ways."""
+    v = lab.vpc()
+    a = lab.guest(v, "172.31.0.10", [lab.sg(v, ALL_IN)], "198.51.100.10")
+    sniff = lab.wan.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+    sniff.bind(("eth0", 3))
+    sniff.settimeout(1)
+    lab.wan.listen(80)
+    lab.wan.ip("route", "add", "198.51.100.0/24", "via", "203.0.113.2")
+    a.ns.listen(22)
+
+    def mss(fn):
+        found = []
+        s = fn()
+        assert s and line(s)
+        assert all(talk(s, os.urandom(60000)) for _ in range(10)), "bulk"
+        try:
+            while True:
+                f = sniff.recv(70000)
+                # SYN or SYN-ACK: the MSS is its first option
+                if f[12:14] == b"\x08\x00" and f[23] == 6 and f[47] & 2 and f[54:56] == b"\x02\x04":
+                    found.append(struct.unpack("!H", f[56:58])[0])
+        except TimeoutError:
+            pass
+        return found
+
+    out = mss(lambda: a.ns.connect("203.0.113.1", 80))
+    assert out and max(out) <= 1460, out
+    back = mss(lambda: lab.wan.connect("198.51.100.10", 22))
+    assert back and max(back) <= 1460, back
+
+
+@test
 def a_guest_reaches_its_neighbours_public_address(lab):
     v = lab.vpc()
     sg = lab.sg(v, [rule(port_from=22, port_to=22, cidr="198.51.100.10/32")])
@@ -993,6 +1026,11 @@ def what_goes_is_removed(lab):
     assert not is_running(pid), "its responder"
     assert os.path.exists(ns_w)
     assert "spxv" + v["id"][-11:] not in lab.host.ip("-o", "link")
+    # a second one does not start, and does not take down what the first has
+    for more in ([], ["--teardown"]):
+        p = subprocess.run(["nsenter", "--net=" + lab.host.path, BIN + "/spx-vpcd", "--config", lab.config] + more, capture_output=True, text=True,
+                           env=ENV, timeout=20)
+        assert p.returncode == 1 and "another spx-vpcd" in p.stderr, p
     # something of another's in the host's namespace, with a name that is not ours
     lab.host.ip("link", "add", "spare0", "type", "veth", "peer", "name", "spare1")
     lab.vpcd.terminate()
