@@ -11,4 +11,4 @@ if [ ! -f "$build/build.ninja" ]; then
     quietly as_caller meson setup "$build" "$root" -Dtests=false
 fi
 cd "$build"
-as_caller ninja -j "$jobs" --quiet
+as_caller ninja -j "$jobs" --quiet | grep -v "no work to do" || [ "${PIPESTATUS[0]}" = 0 ]

@@ -29,6 +29,11 @@ as_caller() {
     fi
 }
 
+# The caller's own AWS CLI: on the path, or where his login shell finds it (sudo shortens the path).
+find_aws() {
+    command -v aws || as_caller bash -lc 'command -v aws' 2>/dev/null
+}
+
 # Runs quietly; shows what was said only when it fails.
 quietly() {
     local log

@@ -48,7 +48,7 @@ LIST
 }
 # The AWS CLI: whatever the caller has; Debian's package when he has none.
 packages_cli() {
-    as_caller bash -lc 'command -v aws' >/dev/null 2>&1 || echo 'awscli            the stock AWS CLI'
+    find_aws >/dev/null || echo 'awscli            the stock AWS CLI'
 }
 
 list() {

@@ -13,17 +13,29 @@ if [ ! -f "$config" ]; then
     say 'first start: configuration, certificates, an account'
     "$spx" admin init --node node1 --nodes 1 --no-profile
 fi
+# What runs was built before: services are started anew, guests run on.
+lock=$("$spx" config get run_dir)/up.lock
+if [ -f "$lock" ] && [ -n "$(find "$build/src" -name 'spx-*' -type f -perm -u+x -newer "$lock" -print -quit)" ]; then
+    "$spx" down --keep-guests
+fi
 say 'starting the services'
 "$spx" up --detach
 "$spx" profile write
 say 'the small image'
-image=$("$spx" admin images build mini | tail -n 1)
+# Package lists may be old, and there may be no archive at all: then the image of an earlier run serves.
+image=$("$spx" admin images build mini 2>/dev/null | tail -n 1) ||
+    { quietly apt-get update || true; image=$("$spx" admin images build mini | tail -n 1); } ||
+    image=$("$spx" get images --output json | python3 -c '
+import json, sys
+print(next((i["image"] for i in json.load(sys.stdin) if i["name"].startswith("spinifex-mini-") and i["status"] == "available"), ""))')
+[ -n "$image" ] || die 'there is no small image, and none could be built (see above)'
 echo "$image"
 
 # The stock AWS CLI of the caller. Versions before 2.13 read no endpoint from a profile, so it is given: "spx aws" adds nothing else.
+aws_dir=$(dirname "$(find_aws)")
 aws() {
     as_caller env -u AWS_CA_BUNDLE -u AWS_ACCESS_KEY_ID -u AWS_SECRET_ACCESS_KEY -u AWS_SESSION_TOKEN \
-        AWS_PROFILE=spinifex AWS_PAGER= "$spx" aws "$@"
+        PATH="$PATH:$aws_dir" AWS_PROFILE=spinifex AWS_PAGER= "$spx" aws "$@"
 }
 
 say 'a guest'

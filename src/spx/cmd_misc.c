@@ -1,5 +1,6 @@
 #include "base/time.h"
 #include "codec/json.h"
+#include "codec/nearest.h"
 #include "spx/admin.h"
 #include "spx/cmds.h"
 #include "spx/dirs.h"
@@ -22,6 +23,37 @@ int cmd_config_check(struct spx *s, struct err *err)
         printf(s->is_json ? "{\"file\":\"%s\",\"ok\":true}\n" : "%s is good\n", s->cfg->path);
     }
     return r;
+}
+
+/* For scripts: what the services will use, defaults filled in. */
+int cmd_config_get(struct spx *s, struct err *err)
+{
+    int r = spx_config(s, err);
+    if (r < 0) {
+        return r;
+    }
+    const struct {
+        const char *key, *value;
+    } known[] = {
+        {"node", s->cfg->node},
+        {"region", s->cfg->region},
+        {"az", s->cfg->az},
+        {"host", s->cfg->host},
+        {"data_dir", s->cfg->data_dir},
+        {"run_dir", s->cfg->run_dir},
+        {"endpoint", admin_endpoint(s)},
+        {"ca", certs_ca_path(s->arena, s->cfg)},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(known); i++) {
+        if (strcmp(s->pos[0], known[i].key) == 0) {
+            printf(s->is_json ? "\"%s\"\n" : "%s\n", known[i].value);
+            return 0;
+        }
+    }
+    const char *near =
+        nearest_word(str_c(s->pos[0]), known, ARRAY_LEN(known), sizeof(known[0]));
+    return near ? spx_usage_error(s, "unknown key '%s' (did you mean '%s'?)", s->pos[0], near)
+                : spx_usage_error(s, "unknown key '%s'", s->pos[0]);
 }
 
 int cmd_config_doc(struct spx *s, struct err *err)

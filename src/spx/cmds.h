@@ -28,6 +28,7 @@ int cmd_images_remove(struct spx *s, struct err *err);
 int cmd_cert_renew(struct spx *s, struct err *err);
 
 int cmd_config_check(struct spx *s, struct err *err);
+int cmd_config_get(struct spx *s, struct err *err);
 int cmd_config_doc(struct spx *s, struct err *err);
 int cmd_profile_write(struct spx *s, struct err *err);
 int cmd_aws(struct spx *s, struct err *err);

@@ -110,6 +110,8 @@ static const struct spx_cmd admin_cmds[] = {
 
 static const struct spx_cmd config_cmds[] = {
     {.name = "check", .args = "[FILE]", .help = "Says what is wrong with the configuration.", .max_pos = 1, .fn = cmd_config_check},
+    {.name = "get", .args = "KEY", .help = "One value for scripts: node, region, az, host, data_dir, run_dir, endpoint, ca.",
+     .min_pos = 1, .max_pos = 1, .fn = cmd_config_get},
     {.name = "doc", .help = "All keys of the configuration.", .fn = cmd_config_doc},
 };
 static const struct spx_opt profile_opts[] = {

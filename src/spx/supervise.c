@@ -26,8 +26,10 @@ LOG_MODULE("spx.supervise");
 #define BACKOFF_FIRST_NS (500 * NS_PER_MS)
 #define BACKOFF_MAX_NS   (30 * NS_PER_S)
 #define STABLE_NS \
-    (60 * NS_PER_S)         /* up for so long: the next death starts at the first back-off */
-#define FIRST_DEATHS_MAX 3u /* of a service that never answered */
+    (60 * NS_PER_S) /* up for so long: the next death starts at the first back-off */
+/* Of a service that never answered. With the back-offs this is a quarter of a minute: the one of
+ * before, cut off from its supervisor, may still be serving its last requests on the same port. */
+#define FIRST_DEATHS_MAX 6u
 #define STOP_LIMIT_NS    (40 * NS_PER_S)
 
 /*              spawn              health answered
@@ -241,7 +243,8 @@ static void on_death(void *ctx, pid_t pid, int status)
     log_warn("service.died", KV_CSTR("name", s->s.name), KV_I64("pid", pid),
              KV_I64("exit", WIFEXITED(status) ? WEXITSTATUS(status) : -1),
              KV_I64("signal", WIFSIGNALED(status) ? WTERMSIG(status) : 0));
-    if (!s->was_ready && s->n_deaths >= FIRST_DEATHS_MAX) {
+    unsigned max = sup->o->n_first_deaths ? sup->o->n_first_deaths : FIRST_DEATHS_MAX;
+    if (!s->was_ready && s->n_deaths >= max) {
         give_up(s, "dies at its start");
         return;
     }

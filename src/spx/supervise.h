@@ -23,6 +23,7 @@ struct supervise_opts {
     const char *log_dir;
     const char *log_level;     /* NULL = info */
     uint64_t start_timeout_ns; /* until a service answers; 0 = 60 s */
+    unsigned n_first_deaths;   /* of one that never answered, until all is given up; 0 = 6 */
     /* One line of progress; 'is_last': everything answers. */
     void (*say)(void *ctx, const char *line, bool is_last);
     void *ctx;

@@ -136,6 +136,7 @@ static pid_t start_supervisor(uint64_t start_timeout_ns)
                                      .n_services = N,
                                      .log_dir = dir.path,
                                      .start_timeout_ns = start_timeout_ns,
+                                     .n_first_deaths = 3,
                                      .say = say};
     struct err err = ERR_INIT;
     for (size_t i = 0; i < N; i++) {
