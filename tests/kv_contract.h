@@ -1,7 +1,9 @@
 /* kv_contract.h — what every back end of kv.h has to do, as a test that runs against any struct
- * kv. Not here: what belongs to one back end (kv_sqlite_test.c, state_test.c). Threads:  uses
- * many; returns when all have ended. Memory:   keys are made under names of their own, so the
- * store need not be empty. Errors:   a broken rule fails the cmocka test that called it. */
+ * kv.
+ * Not here: what belongs to one back end (kv_sqlite_test.c, state_test.c).
+ * Threads:  uses many; returns when all have ended.
+ * Memory:   keys are made under names of their own, so the store need not be empty.
+ * Errors:   a broken rule fails the cmocka test that called it. */
 #pragma once
 #include "kv/kv.h"
 

@@ -3,8 +3,8 @@
  * Threads:  a call belongs to one thread.
  * Memory:   every slice lives in 'arena', as must everything a handler puts into its output.
  * Errors:   handlers return negative errno and set *err with an AWS error code as its name
- * (errors.h); -EAGAIN makes the dispatcher run the handler again from its start (a lost
- * transaction). */
+ *           (errors.h); -EAGAIN makes the dispatcher run the handler again from its start (a
+ *           lost transaction). */
 #pragma once
 #include "aws/shape.h"
 #include "aws/table.h"

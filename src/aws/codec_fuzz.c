@@ -1,5 +1,7 @@
-/* Parameters of strangers into structures, and back out as XML. Input: two bytes choose the operation, the rest is a form.
- * Invariants: memory stays bounded; what is accepted can be written; the XML is well-formed; the same form gives the same. */
+/* Parameters of strangers into structures, and back out as XML. Input: two bytes choose the
+ * operation, the rest is a form.
+ * Invariants: memory stays bounded; what is accepted can be written; the XML is well-formed;
+ *             the same form gives the same. */
 #include "aws/api/ec2.h"
 #include "aws/api/iam.h"
 #include "aws/api/sts.h"

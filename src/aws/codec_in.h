@@ -1,8 +1,8 @@
 /* codec_in.h — parameters of the ec2 and query protocols into the generated structures, and the
  * checks of the model.
  * Not here: HTTP, Action and Version (dispatch.c).
- * Limits: AWS_MAX_PARAMS parameters, list index <= 1000 and at most 64 beyond the present end,
- * depth 16, AWS_MAX_DECODED bytes.
+ * Limits:   AWS_MAX_PARAMS parameters, list index <= 1000 and at most 64 beyond the present
+ *           end, depth 16, AWS_MAX_DECODED bytes.
  * Threads:  no state.
  * Memory:   everything in the arena. A parameter that comes twice: the last wins. Gaps in lists
  *           are closed.

@@ -1,9 +1,9 @@
 /* dispatch.h — from an HTTP request to an answer: authenticate, find the operation, authorise,
  * decode, call, encode.
  * Not here: sockets, handlers, the store. A pure function of its inputs, but for what handlers
- * do.
- * Order: SigV4 -> Version and Action -> authorize() -> InvalidAction for what is not there ->
- * parameters -> handler. Nothing about operations is told to strangers.
+ *           do.
+ * Order:    SigV4 -> Version and Action -> authorize() -> InvalidAction for what is not there
+ *           -> parameters -> handler. Nothing about operations is told to strangers.
  * Threads:  a struct aws_dispatch is constant; aws_dispatch_run() may run on any number of
  *           threads.
  * Memory:   the answer's body belongs to the answer: aws_answer_done(). Everything else lives
@@ -42,8 +42,8 @@ struct aws_answer {
     int status;
     const char *content_type;
     struct buf body;
-    struct aws_call
-        call;       /* who asked for what; call.service NULL when that was not found out */
+    /* who asked for what; call.service NULL when that was not found out */
+    struct aws_call call;
     struct err err; /* what went wrong, unabridged: for the log. code 0 = nothing */
 };
 

@@ -1,5 +1,5 @@
-/* Compressed bodies of strangers: bounded, and damaged ones are refused. The second half of an input, after a line, is also used as a
- * pattern and its text (aws/pattern.h). */
+/* Compressed bodies of strangers: bounded, and damaged ones are refused. The second half of an
+ * input, after a line, is also used as a pattern and its text (aws/pattern.h). */
 #include "aws/gzip.h"
 
 #include "aws/pattern.h"

@@ -1,7 +1,7 @@
 /* ids.h — ids that a user named: well-formed, present, and the user's own; else the exact error
  * of EC2.
  * Not here: making ids (model/keys.h), finding objects (the caller's look-up, which must answer
- * NULL for another account's).
+ *           NULL for another account's).
  * Threads:  no state.
  * Memory:   results in the arena.
  * Errors:   "InvalidInstanceID.Malformed", "InvalidInstanceID.NotFound" and so on, per kind. */

@@ -2,7 +2,7 @@
  * between two calls. A token is opaque: the last key that was shown, with a MAC over it, the
  * account and the operation.
  * Not here: the walk itself: objects come in ascending order of a key; show those after
- * 'page.after', at most 'page.max'.
+ *           'page.after', at most 'page.max'.
  * Threads:  no state.
  * Memory:   in the call's arena.
  * Errors:   "InvalidParameterValue" (range), "InvalidNextToken", "InvalidParameterCombination"

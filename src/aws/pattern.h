@@ -1,7 +1,7 @@
 /* pattern.h — the regular expressions of service models, as far as they are sequences of
  * character classes.
  * Not here: groups, alternatives, look-ahead: such a pattern is not judged (handlers that need
- * it check by hand).
+ *           it check by hand).
  * Threads:  no state.
  * Memory:   a little on the heap while it runs.
  * Errors:   none. Time is bounded: past four million steps the answer is "unknown". */

@@ -1,7 +1,7 @@
 /* policy.h — may this principal do this action on these resources? An explicit deny wins over
  * everything, an allow is needed for each resource, the default is deny.
  * Not here: where statements are kept (a source gives them), conditions and trust policies
- * (they come with IAM policies).
+ *           (they come with IAM policies).
  * Threads:  no state.
  * Memory:   statements are borrowed during the call.
  * Errors:   "UnauthorizedOperation" (EC2) or "AccessDenied" (others), both HTTP 403; those of

@@ -3,8 +3,8 @@
  * Threads:  plain values.
  * Memory:   everything a structure points to lives in the arena of the call.
  * Errors:   none. "Absent is not empty": a str is absent when p == NULL, a number when !is_set,
- * a structure when NULL, a list when !is_set; a list that is set with n == 0 is written as an
- * empty element. */
+ *           a structure when NULL, a list when !is_set; a list that is set with n == 0 is
+ *           written as an empty element. */
 #pragma once
 #include "base/arena.h"
 #include "base/str.h"

@@ -1,6 +1,6 @@
 /* sigv4.h — Signature Version 4, the server's side: header and presigned query form.
  * Not here: where keys are kept (aws_key_find_fn), streaming bodies (they come with S3 and use
- * the same parts). SigV4A (ECDSA) is refused.
+ *           the same parts). SigV4A (ECDSA) is refused.
  * Threads:  the cache of signing keys has its own lock; the rest has no state.
  * Memory:   slices of the result borrow from the request or live in the arena; secrets are
  *           wiped.

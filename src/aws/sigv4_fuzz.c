@@ -1,6 +1,8 @@
-/* Signatures of strangers. Input: method, path, query, Authorization, date, another header and body, one a line.
- * Invariants: nobody who does not hold the secret gets in; what parses gives a canonical request or an error; signing what was
- * parsed, with the right key, is accepted when the scope and time are right. */
+/* Signatures of strangers. Input: method, path, query, Authorization, date, another header and
+ * body, one a line.
+ * Invariants: nobody who does not hold the secret gets in; what parses gives a canonical
+ *             request or an error; signing what was parsed, with the right key, is accepted
+ *             when the scope and time are right. */
 #include "aws/sigv4.h"
 
 #include "base/time.h"

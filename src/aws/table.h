@@ -47,8 +47,8 @@ struct aws_member {
 struct aws_shape {
     uint32_t name;
     uint32_t el_in, el_out; /* list: name of elements; map: names of key and value */
-    uint32_t
-        first; /* struct: its first row of members and of by_in; enum: its first row of enums */
+    /* struct: its first row of members and of by_in; enum: its first row of enums */
+    uint32_t first;
     uint32_t size;      /* struct: of the structure; list and map: of an element */
     uint16_t n;         /* members or values */
     uint16_t elem, key; /* shapes, or AWS_SHAPE_NONE */

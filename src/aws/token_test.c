@@ -1,4 +1,5 @@
-/* One ClientToken, one thing: replays, changed parameters, old claims, and many threads at once on a real store. */
+/* One ClientToken, one thing: replays, changed parameters, old claims, and many threads at once
+ * on a real store. */
 #include "aws/token.h"
 
 #include "aws/api/ec2.h"

@@ -1,4 +1,5 @@
-/* wire_bench.c — what the wire layer costs: size of the tables, decode, encode, signature. A table for people, --json one object a row. */
+/* wire_bench.c — what the wire layer costs: size of the tables, decode, encode, signature. A
+ * table for people, --json one object a row. */
 #include "aws/api/ec2.h"
 #include "aws/api/iam.h"
 #include "aws/api/sts.h"

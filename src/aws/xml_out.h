@@ -2,8 +2,8 @@
  * Not here: reading XML (nobody parses XML in this room yet).
  * Threads:  no state.
  * Memory:   appends to the buffer; its limit bounds the work.
- * Errors:   none here: check buf_ok() at the end. Bytes that are not UTF-8 or not characters of
- * XML 1.0 become U+FFFD. */
+ * Errors:   none here: check buf_ok() at the end. Bytes that are not UTF-8 or not characters
+ *           of XML 1.0 become U+FFFD. */
 #pragma once
 #include "base/buf.h"
 

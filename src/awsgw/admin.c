@@ -29,7 +29,8 @@ struct job {
     struct str method, payload;
 };
 
-/* That the account's default network has been made, once: deleting the default VPC later must not bring it back. */
+/* That the account's default network has been made, once: deleting the default VPC later must
+ * not bring it back. */
 static struct str defaults_key(struct arena *a, struct str account)
 {
     return key_claim(a, "defaults", account, STR_NONE);

@@ -157,7 +157,8 @@ const struct instance_type *node_type_find(const struct node_facts *f, struct st
     return NULL;
 }
 
-/* Vcpus are counted in hundredths: a burstable vCPU is a share of one (docs/guides), which must not be lost by rounding. */
+/* Vcpus are counted in hundredths: a burstable vCPU is a share of one (docs/guides), which must
+ * not be lost by rounding. */
 static uint64_t vcpu_cost(const struct gw *gw, uint64_t n_vcpus, uint64_t n_burstable)
 {
     return n_vcpus * 100 +

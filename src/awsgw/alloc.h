@@ -1,8 +1,11 @@
-/* alloc.h — choosing addresses and capacity; every choice becomes a claim in the caller's transaction.
+/* alloc.h — choosing addresses and capacity; every choice becomes a claim in the caller's
+ * transaction.
  * Not here: the records that use them.
- * Threads:  a picker belongs to its request; two requests that pick the same thing conflict in the store and one runs again.
+ * Threads:  a picker belongs to its request; two requests that pick the same thing conflict in
+ *           the store and one runs again.
  * Memory:   in the arena.
- * Errors:   "InsufficientFreeAddressesInSubnet", "InvalidIPAddress.InUse", "InvalidParameterValue", "InsufficientAddressCapacity",
+ * Errors:   "InsufficientFreeAddressesInSubnet", "InvalidIPAddress.InUse",
+ *           "InvalidParameterValue", "InsufficientAddressCapacity",
  *           "InsufficientInstanceCapacity" as EC2 answers them. */
 #pragma once
 #include "awsgw/txn.h"
@@ -12,8 +15,8 @@
 /* Free addresses of one range: each pick is remembered, so that one request can pick several. */
 struct ip_picker {
     uint32_t first, last; /* usable range, host byte order, inclusive */
-    uint32_t
-        next; /* where the search goes on: after the last one given, so that a freed address rests */
+    /* where the search goes on: after the last one given, so that a freed address rests */
+    uint32_t next;
     uint8_t *used; /* bitmap over first..last */
     size_t n_free;
 };
@@ -38,7 +41,8 @@ struct str mac_new(struct arena *a);
 /* Facts of the node that runs instances, or NULL while compute has not reported. */
 const struct node_facts *node_facts_get(struct gw *gw, struct arena *a);
 const struct instance_type *node_type_find(const struct node_facts *f, struct str name);
-/* Takes (is_taken) or gives back capacity of 'node' in the transaction. Burstable vCPUs count at the configured overcommit. */
+/* Takes (is_taken) or gives back capacity of 'node' in the transaction. Burstable vCPUs count
+ * at the configured overcommit. */
 MUST_CHECK int capacity_change(struct txn *t, const struct node_facts *f, struct str node,
                                uint64_t n_vcpus, uint64_t n_burstable_vcpus,
                                uint64_t memory_mib, bool is_taken, struct err *err);

@@ -33,7 +33,8 @@ static void add_acl(struct txn *t, struct str account, struct str vpc_id, struct
     txn_create(t, key_spec(t->a, "acl", account, acl_id), &acl_desc, &acl);
 }
 
-/* The default group: everything from its own members, everything out (VPC user guide, default security groups). */
+/* The default group: everything from its own members, everything out (VPC user guide, default
+ * security groups). */
 static void add_group(struct txn *t, struct str account, struct str vpc_id, struct str sg_id)
 {
     struct sg_rule rules[2] = {

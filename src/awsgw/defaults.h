@@ -1,4 +1,5 @@
-/* defaults.h — what every account has from its first moment: a default VPC with subnet, gateway, routes, ACL and group.
+/* defaults.h — what every account has from its first moment: a default VPC with subnet,
+ * gateway, routes, ACL and group.
  * Not here: accounts (admin.c).
  * Threads:  any.
  * Memory:   in the transaction's arena.
@@ -6,7 +7,8 @@
 #pragma once
 #include "awsgw/txn.h"
 
-/* Adds the default VPC of 'account' to the transaction (AWS: 172.31.0.0/16, one /20 subnet per zone). */
+/* Adds the default VPC of 'account' to the transaction (AWS: 172.31.0.0/16, one /20 subnet per
+ * zone). */
 void defaults_add(struct txn *t, struct str account);
 /* The default VPC, subnet and group of an account; false when they were deleted. */
 struct account_defaults {

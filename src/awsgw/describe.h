@@ -15,8 +15,9 @@ struct describe_spec {
     const char *const *filters;
     size_t n_filters;
     void (*values)(void *ctx, const void *obj, size_t name_idx, struct aws_filter_probe *p);
-    const char *
-        ids_param; /* how EC2 calls the ids in "cannot be used with maxResults"; NULL = they may come together */
+    /* how EC2 calls the ids in "cannot be used with maxResults"; NULL = they may come
+     * together */
+    const char *ids_param;
     int64_t page_min, page_max, page_dflt; /* page_max 0 = the operation has no pages */
     bool (*is_visible)(struct aws_call *call, const struct view_entry *e); /* NULL = all */
 };

@@ -1,4 +1,5 @@
-/* gw.h — what all parts of the gateway share: the store, its view, identities, the other services' sockets.
+/* gw.h — what all parts of the gateway share: the store, its view, identities, the other
+ * services' sockets.
  * Not here: HTTP (http.c), operations (ops_*.c).
  * Threads:  set up in main, constant afterwards; every member is safe to use from any thread.
  * Memory:   main owns everything.

@@ -20,7 +20,8 @@ enum instance_state inst_state(const struct instance *spec,
     if (status->generation >= spec->generation) {
         return seen;
     }
-    /* The wish is newer than what compute has acted on: show where it leads, as AWS does in the answer itself. */
+    /* The wish is newer than what compute has acted on: show where it leads, as AWS does in the
+     * answer itself. */
     if (is_terminating) {
         return INSTANCE_SHUTTING_DOWN;
     }

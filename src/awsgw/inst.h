@@ -1,4 +1,5 @@
-/* inst.h — an instance as the API shows it: its spec, its status, its volumes and interface, joined.
+/* inst.h — an instance as the API shows it: its spec, its status, its volumes and interface,
+ * joined.
  * Not here: operations (ops_*.c), the machine itself (compute/).
  * Threads:  no state.
  * Memory:   in the arena of the call.

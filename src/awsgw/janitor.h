@@ -1,5 +1,7 @@
-/* janitor.h — what follows from observed states: gives back what ended instances held, forgets what is gone.
- * Each step is one transaction that a crash may repeat: released addresses, capacity, detached and deleted volumes, images, old tokens.
+/* janitor.h — what follows from observed states: gives back what ended instances held, forgets
+ * what is gone.
+ * Each step is one transaction that a crash may repeat: released addresses, capacity, detached
+ * and deleted volumes, images, old tokens.
  * Not here: acting on machines, disks and networks (compute, viperblock, vpcd).
  * Threads:  one thread of its own; janitor_poke() from any.
  * Memory:   janitor_start() gives, janitor_stop() takes.

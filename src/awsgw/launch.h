@@ -1,4 +1,5 @@
-/* launch.h — a checked RunInstances request: everything that can be refused has been, nothing has been written.
+/* launch.h — a checked RunInstances request: everything that can be refused has been, nothing
+ * has been written.
  * Not here: writing (ops_run.c).
  * Threads:  no state.
  * Memory:   in the arena of the call; records stay valid as long.
@@ -32,8 +33,8 @@ struct launch {
     const struct keypair *key; /* NULL = none */
     const struct vpc *vpc;
     const struct subnet *subnet;
-    const struct view_entry
-        *eni; /* an interface that exists already and is attached; NULL = a new one */
+    /* an interface that exists already and is attached; NULL = a new one */
+    const struct view_entry *eni;
     struct str_list sg_ids;
     bool has_public_ip, is_eni_deleted_on_termination;
     struct str private_ip, eni_description; /* "" = any */
@@ -48,10 +49,12 @@ struct launch {
 MUST_CHECK int launch_check(struct aws_call *call, const struct ec2_run_instances_request *in,
                             struct launch *ret, struct err *err);
 
-/* The disks of the launch from the image and BlockDeviceMappings (launch_disk.c); part of launch_check(). */
+/* The disks of the launch from the image and BlockDeviceMappings (launch_disk.c); part of
+ * launch_check(). */
 MUST_CHECK int launch_disks(struct aws_call *call, struct launch *l, struct err *err);
 
-/* Sizes, IOPS and throughput of a volume type (EBS user guide, volume types); fills in the defaults. */
+/* Sizes, IOPS and throughput of a volume type (EBS user guide, volume types); fills in the
+ * defaults. */
 MUST_CHECK int volume_type_check(struct str type, uint64_t size_gib, struct opt_i64 iops,
                                  struct opt_i64 throughput, uint64_t *ret_iops,
                                  uint64_t *ret_throughput, struct err *err);

@@ -4,7 +4,8 @@
 
 #define GIB (UINT64_C(1) << 30)
 
-/* Limits per volume type, from the EBS user guide (volume types, and the limits of CreateVolume's parameters). */
+/* Limits per volume type, from the EBS user guide (volume types, and the limits of
+ * CreateVolume's parameters). */
 struct volume_type {
     const char *name;
     uint64_t size_min, size_max;               /* GiB */

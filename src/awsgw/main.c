@@ -1,4 +1,5 @@
-/* spx-awsgw: the AWS API of the cloud. It reads the store through a view, writes wishes, and owns no machine. */
+/* spx-awsgw: the AWS API of the cloud. It reads the store through a view, writes wishes, and
+ * owns no machine. */
 #include "awsgw/admin.h"
 #include "awsgw/gw.h"
 #include "awsgw/http.h"
@@ -56,7 +57,8 @@ static void on_change(void *ctx, const struct view_entry *old, const struct view
     }
 }
 
-/* 32 bytes that stay the same over restarts and that no client can guess: a random value in the store, keyed with the root key's wrap. */
+/* 32 bytes that stay the same over restarts and that no client can guess: a random value in the
+ * store, keyed with the root key's wrap. */
 static int load_page_key(struct gateway *g, struct err *err)
 {
     struct kv_item it;

@@ -119,7 +119,8 @@ static int change_type(struct change *c, struct str name, struct err *err)
     if (r < 0) {
         return r;
     }
-    /* A stopped instance may hold its capacity for a moment more: give that back in the old type's measure. */
+    /* A stopped instance may hold its capacity for a moment more: give that back in the old
+     * type's measure. */
     if (c->rec.is_holding_capacity) {
         uint64_t n = c->rec.n_vcpus;
         r = capacity_change(c->t, f, str_c(gw->cfg->node), c->rec.is_burstable ? 0 : n,

@@ -1,4 +1,5 @@
-/* GetConsoleOutput: the text comes from compute, which keeps it also when the instance is stopped. */
+/* GetConsoleOutput: the text comes from compute, which keeps it also when the instance is
+ * stopped. */
 #include "awsgw/ops.h"
 
 #include "awsgw/inst.h"

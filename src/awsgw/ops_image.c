@@ -1,4 +1,5 @@
-/* Images: Describe, Deregister, DescribeImageAttribute. Import is the operator's (spx admin images). */
+/* Images: Describe, Deregister, DescribeImageAttribute. Import is the operator's (spx admin
+ * images). */
 #include "awsgw/ops.h"
 
 #include "awsgw/describe.h"
@@ -173,7 +174,8 @@ static bool is_owned_by(const struct aws_call *call, const struct image *i,
     return owners->n == 0;
 }
 
-/* ExecutableUsers: "all" = public, "self" = explicit launch permission (nobody has one here), an account id. */
+/* ExecutableUsers: "all" = public, "self" = explicit launch permission (nobody has one here),
+ * an account id. */
 static bool is_executable_by(const struct aws_call *call, const struct image *i,
                              const struct aws_str_list *users)
 {
@@ -323,6 +325,7 @@ int ec2_describe_image_attribute(struct aws_call *call, const void *input, void 
     } else if (str_eqc(what, "deregistrationProtection")) {
         attribute_value(a, STR("disabled"), &out->deregistration_protection);
     }
-    /* kernel, ramdisk, sriovNetSupport, tpmSupport, uefiData, lastLaunchedTime, imdsSupport: not set, so no element, as on AWS */
+    /* kernel, ramdisk, sriovNetSupport, tpmSupport, uefiData, lastLaunchedTime, imdsSupport:
+     * not set, so no element, as on AWS */
     return 0;
 }

@@ -212,7 +212,8 @@ static int take_capacity(struct txn *t, const struct launch *l, uint64_t n, stru
                            l->type->memory_mib * n, true, err);
 }
 
-/* How many of n_min..n_max the node and the addresses have room for. Taking them is what the transactions do. */
+/* How many of n_min..n_max the node and the addresses have room for. Taking them is what the
+ * transactions do. */
 static int count_that_fits(struct aws_call *call, const struct launch *l,
                            const struct pickers *p, uint64_t *ret, struct err *err)
 {
@@ -239,7 +240,8 @@ static int count_that_fits(struct aws_call *call, const struct launch *l,
     return 0;
 }
 
-/* Writes instances first..first+n-1 and their claims; the first transaction carries the client token. */
+/* Writes instances first..first+n-1 and their claims; the first transaction carries the client
+ * token. */
 static int launch_some(struct aws_call *call, const struct launch *l, struct pickers *p,
                        const struct aws_token *tok, struct str reservation_id, uint64_t first,
                        uint64_t n, struct err *err)

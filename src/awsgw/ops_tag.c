@@ -36,7 +36,8 @@ static const struct view_entry *group_of_rule(struct aws_call *call, struct str 
     return NULL;
 }
 
-/* The resource that 'id' names must be the caller's; *ret is its record, to make sure that it stays (NULL: checked otherwise). */
+/* The resource that 'id' names must be the caller's; *ret is its record, to make sure that it
+ * stays (NULL: checked otherwise). */
 static int find_resource(struct aws_call *call, struct str id, enum aws_id_kind *ret_kind,
                          const struct view_entry **ret, struct err *err)
 {
@@ -81,7 +82,8 @@ static int apply_one(struct tag_list *l, const struct ec2_tag *t, bool is_delete
     }
     bool is_there = i < l->n && str_eq(l->v[i].key, t->key);
     if (is_delete) {
-        /* A value given must match; none given removes whatever the value is (EC2 API reference, DeleteTags). */
+        /* A value given must match; none given removes whatever the value is (EC2 API
+         * reference, DeleteTags). */
         if (is_there && (!str_is_set(t->value) || str_eq(l->v[i].value, t->value))) {
             memmove(&l->v[i], &l->v[i + 1], (l->n - i - 1) * sizeof(*l->v));
             l->n--;

@@ -302,7 +302,8 @@ int ec2_attach_volume(struct aws_call *call, const void *input, void *output, st
     rec.is_deleted_on_termination = false;
     rec.generation++;
     struct txn *t = txn_open(call);
-    /* The instance must still be what was checked: two requests for one device, or an attach and a terminate, conflict here. */
+    /* The instance must still be what was checked: two requests for one device, or an attach
+     * and a terminate, conflict here. */
     txn_update(t, ie, &instance_desc, i.spec);
     txn_update(t, ve, &volume_desc, &rec);
     if ((r = commit(call, t, err)) < 0) {

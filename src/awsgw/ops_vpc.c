@@ -28,7 +28,8 @@ static const char *const vpc_filters[] = {
     "cidrBlock",
 };
 
-/* The id of the association of a VPC with its first range: made from the VPC's id, so that it never changes. */
+/* The id of the association of a VPC with its first range: made from the VPC's id, so that it
+ * never changes. */
 static struct str cidr_association_id(struct arena *a, const struct vpc *v)
 {
     return arena_fmt(a, "vpc-cidr-assoc-%.*s", STR_ARG(str_skip(v->id, strlen("vpc-"))));

@@ -2,7 +2,8 @@
 
 #include "base/buf.h"
 
-/* "ap-southeast-2": the first part whole, of the second its first letter and that of its second word, then the number. */
+/* "ap-southeast-2": the first part whole, of the second its first letter and that of its second
+ * word, then the number. */
 struct str zone_id(const struct gw *gw, struct arena *a)
 {
     static const char *const words[] = {"north", "south", "east", "west", "central"};

@@ -267,7 +267,8 @@ int sgrules_from_flat(struct aws_call *call, const struct sg *g, bool is_egress,
                       struct err *err)
 {
     struct sg_rule base = {.is_egress = is_egress}, peer = {0};
-    /* A source group without a protocol means everything (EC2 API reference, AuthorizeSecurityGroupIngress). */
+    /* A source group without a protocol means everything (EC2 API reference,
+     * AuthorizeSecurityGroupIngress). */
     struct str protocol =
         !str_is_set(f->protocol) && f->group_name.n > 0 ? STR("-1") : f->protocol;
     int r = normal_protocol(protocol, &base.protocol, err);

@@ -2,7 +2,8 @@
  * Not here: operations (ops_sg.c), packets (vpcd/).
  * Threads:  no state.
  * Memory:   in the arena of the call.
- * Errors:   "InvalidParameterValue", "InvalidGroup.NotFound", "InvalidPermission.Duplicate" ... as EC2 answers them. */
+ * Errors:   "InvalidParameterValue", "InvalidGroup.NotFound", "InvalidPermission.Duplicate" ...
+ *           as EC2 answers them. */
 #pragma once
 #include "aws/api/ec2.h"
 #include "awsgw/find.h"
@@ -10,7 +11,8 @@
 
 #define SG_RULES_MAX 60u /* each way (VPC quotas) */
 
-/* Appends one rule per range, group and prefix list of the permissions; ids are not set. 'cap' bounds out->v. */
+/* Appends one rule per range, group and prefix list of the permissions; ids are not set. 'cap'
+ * bounds out->v. */
 MUST_CHECK int sgrules_from_permissions(struct aws_call *call, const struct sg *g,
                                         bool is_egress,
                                         const struct ec2_ip_permission_list *perms,

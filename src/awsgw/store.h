@@ -1,7 +1,8 @@
 /* store.h — reading records through the gateway's view.
  * Not here: writing (txn.h), finding ids a user named with AWS's errors (find.h).
  * Threads:  any; each call takes the view's lock for itself.
- * Memory:   entries are counted and released when the arena is freed: records stay valid for the whole request.
+ * Memory:   entries are counted and released when the arena is freed: records stay valid for
+ *           the whole request.
  * Errors:   absent is NULL. */
 #pragma once
 #include "awsgw/gw.h"

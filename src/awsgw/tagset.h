@@ -16,8 +16,8 @@
 /* Checks one key and value: lengths, "aws:" reserved. */
 MUST_CHECK int tag_check(struct str key, struct str value, struct err *err);
 
-/* The tags that TagSpecifications give to 'resource_type', sorted by key; a duplicate key is an error. A specification for a type that is not
- * in 'allowed' (NULL-terminated) is refused. */
+/* The tags that TagSpecifications give to 'resource_type', sorted by key; a duplicate key is an
+ * error. A specification for a type that is not in 'allowed' (NULL-terminated) is refused. */
 MUST_CHECK int tags_from_spec(struct arena *a, const struct ec2_tag_specification_list *specs,
                               const char *resource_type, const char *const *allowed,
                               struct tag_list *ret, struct err *err);

@@ -1,9 +1,11 @@
-/* txn.h — one transaction built record by record, committed, and waited for in the view (read your own writes).
+/* txn.h — one transaction built record by record, committed, and waited for in the view (read
+ * your own writes).
  * Not here: what to write.
  * Threads:  a struct txn belongs to its request.
  * Memory:   everything lives in the arena.
- * Errors:   -EAGAIN "TxnConflict" from txn_commit(): somebody else changed what this was based on; the request is run again from
- *           its start (http.c does that for operations). -E2BIG "TooLarge" when more than KV_MAX_OPS are needed. */
+ * Errors:   -EAGAIN "TxnConflict" from txn_commit(): somebody else changed what this was based
+ *           on; the request is run again from its start (http.c does that for operations).
+ *           -E2BIG "TooLarge" when more than KV_MAX_OPS are needed. */
 #pragma once
 #include "aws/token.h"
 #include "awsgw/gw.h"
@@ -31,11 +33,13 @@ void txn_set(struct txn *t, const struct view_entry *e, struct str key,
              const struct rec_desc *d, const void *rec);
 /* Claims a name or an address for 'owner': the key must be absent. */
 void txn_claim(struct txn *t, struct str key, struct str owner);
-/* A user's text as a part of a key: bytes outside [A-Za-z0-9._-] become %XX, so that no name can reach into another key. */
+/* A user's text as a part of a key: bytes outside [A-Za-z0-9._-] become %XX, so that no name
+ * can reach into another key. */
 struct str name_key(struct arena *a, struct str name);
 void txn_delete(struct txn *t, const struct view_entry *e); /* unchanged since 'e' was read */
 void txn_delete_key(struct txn *t, struct str key);         /* whatever it holds */
-/* The claim of a client token (aws/token.h), with what its request makes; nothing when no token was given. */
+/* The claim of a client token (aws/token.h), with what its request makes; nothing when no token
+ * was given. */
 void txn_token(struct txn *t, const struct aws_call *call, const struct aws_token *tok,
                struct str result);
 /* aws_token_begin(), and for a replay waits until the view shows what the first request made. */

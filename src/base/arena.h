@@ -4,7 +4,7 @@
  * Memory:   arena_new() gives; everything allocated lives until arena_free() or arena_reset().
  *           Blocks are zeroed and aligned for any type.
  * Errors:   arena_alloc() returns NULL past the limit: whoever lets a user decide the size
- * checks it. The x-forms abort instead and are for sizes the program chooses. */
+ *           checks it. The x-forms abort instead and are for sizes the program chooses. */
 #pragma once
 #include "base/macro.h"
 #include "base/str.h"

@@ -3,7 +3,7 @@
  * Threads:  a struct buf belongs to one thread at a time.
  * Memory:   buf_init() + buf_done(); buf_take() hands the bytes to the caller (free()).
  * Errors:   an append that would pass 'max' (or fails to allocate) appends nothing and sets
- * is_failed; check it once at the end with buf_ok(). */
+ *           is_failed; check it once at the end with buf_ok(). */
 #pragma once
 #include "base/macro.h"
 #include "base/str.h"

@@ -1,7 +1,9 @@
 /* log.h — one line per event, typed values, to standard error (the journal or a file takes it
- * from there). Not here: metrics. Library rooms use log_debug() only; services log what
- * happened, once. Threads:  any; a line is one write(2). Memory:   nothing is kept. Errors:
- * none. Secrets have no formatter: do not pass them. */
+ * from there).
+ * Not here: metrics. Library rooms use log_debug() only; services log what happened, once.
+ * Threads:  any; a line is one write(2).
+ * Memory:   nothing is kept.
+ * Errors:   none. Secrets have no formatter: do not pass them. */
 #pragma once
 #include "base/err.h"
 #include "base/str.h"

@@ -2,7 +2,8 @@
  * Not here: anything with behaviour.
  * Threads:  no state.
  * Memory:   AUTO(fn) runs fn(&var) when the variable leaves its scope; steal(&p) hands
- * ownership over. Errors:   none. */
+ *           ownership over.
+ * Errors:   none. */
 #pragma once
 #include <stddef.h>
 #include <stdlib.h>

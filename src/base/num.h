@@ -3,7 +3,7 @@
  * Threads:  no state.
  * Memory:   none.
  * Errors:   0, -EINVAL (not only digits) or -ERANGE; *ret is untouched on failure. White space
- * and '+' are refused; leading zeros are not ("007" is 7). */
+ *           and '+' are refused; leading zeros are not ("007" is 7). */
 #pragma once
 #include "base/macro.h"
 #include "base/str.h"

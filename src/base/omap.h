@@ -1,8 +1,9 @@
 /* omap.h — an ordered map from byte strings to pointers: point look-ups, ordered walks, prefix
- * ranges. Not here: the values' life: the map owns the keys and borrows the values. Threads:
- * belongs to one thread at a time, or readers under the owner's lock. Memory:   omap_new() /
- * omap_free(); removing a key does not touch the value. Errors:   aborts when memory is out:
- * the owner bounds the number of keys. */
+ * ranges.
+ * Not here: the values' life: the map owns the keys and borrows the values.
+ * Threads:  belongs to one thread at a time, or readers under the owner's lock.
+ * Memory:   omap_new() / omap_free(); removing a key does not touch the value.
+ * Errors:   aborts when memory is out: the owner bounds the number of keys. */
 #pragma once
 #include "base/macro.h"
 #include "base/str.h"

@@ -2,8 +2,8 @@
  * Not here: growing buffers (buf.h), allocation (arena.h), numbers (num.h).
  * Threads:  plain values.
  * Memory:   a struct str borrows; p == NULL means "absent", n == 0 with p != NULL means
- * "empty". Slices need not end in NUL; arena_str_dup() and STR() give slices that do. Errors:
- * none. */
+ *           "empty". Slices need not end in NUL; arena_str_dup() and STR() give slices that do.
+ * Errors:   none. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

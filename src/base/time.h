@@ -3,7 +3,7 @@
  * Threads:  no state.
  * Memory:   formats into buffers of the caller.
  * Errors:   parsers answer -EINVAL. Time is uint64_t nanoseconds: monotonic inside, wall clock
- * (since 1970) at the edges. */
+ *           (since 1970) at the edges. */
 #pragma once
 #include "base/macro.h"
 #include "base/str.h"

@@ -1,8 +1,9 @@
 /* vec.h — a typed growable array.
  * Not here: arrays whose size a client decides (use arena_array() or a limit before
- * vec_push()). Threads:  belongs to one thread at a time. Memory:   VEC(type) x = {0};
- * vec_free(&x). Elements are plain values. Errors:   aborts when memory is out: only for sizes
- * the program bounds. */
+ *           vec_push()).
+ * Threads:  belongs to one thread at a time.
+ * Memory:   VEC(type) x = {0}; vec_free(&x). Elements are plain values.
+ * Errors:   aborts when memory is out: only for sizes the program bounds. */
 #pragma once
 #include <stdlib.h>
 #include <string.h>

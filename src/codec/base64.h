@@ -3,7 +3,7 @@
  * Threads:  no state.
  * Memory:   appends to a buffer of the caller, whose limit bounds the work.
  * Errors:   -EINVAL on bytes outside the alphabet, wrong padding or stray bits; -E2BIG when the
- * buffer is full; nothing is appended on failure. */
+ *           buffer is full; nothing is appended on failure. */
 #pragma once
 #include "base/buf.h"
 #include "base/macro.h"

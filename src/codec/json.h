@@ -4,7 +4,7 @@
  * Threads:  a tree belongs to one thread at a time.
  * Memory:   json_parse() gives; nodes and strings are borrowed until json_free().
  * Errors:   -EINVAL "BadJson" with line and column; getters answer NULL, STR_NONE or the
- * default when the type differs. */
+ *           default when the type differs. */
 #pragma once
 #include "base/arena.h"
 #include "base/buf.h"

@@ -1,5 +1,5 @@
-#include "codec/json.h"
 #include "base/test.h"
+#include "codec/json.h"
 #include <errno.h>
 
 static void test_accepts_and_refuses(void **state)

@@ -3,8 +3,9 @@
  * Threads:  no state.
  * Memory:   loaded strings and lists live in the arena given. Saving keeps members of the old
  *           JSON ('raw') that the table does not name: an older binary loses nothing of a
- * newer. Errors:   -EINVAL "BadRecord" names the member; -ENOMEM "RecordTooLarge". Missing
- * members are zero; a struct begins with struct rec_head. */
+ *           newer.
+ * Errors:   -EINVAL "BadRecord" names the member; -ENOMEM "RecordTooLarge". Missing members are
+ *           zero; a struct begins with struct rec_head. */
 #pragma once
 #include "base/arena.h"
 #include "base/buf.h"

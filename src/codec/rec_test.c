@@ -1,5 +1,5 @@
-#include "codec/rec.h"
 #include "base/test.h"
+#include "codec/rec.h"
 #include <errno.h>
 
 struct leaf {

@@ -1,7 +1,7 @@
+#include "base/test.h"
 #include "codec/base64.h"
 #include "codec/hex.h"
 #include "codec/uri.h"
-#include "base/test.h"
 #include <errno.h>
 
 static void test_base64(void **state)

@@ -166,8 +166,8 @@ static void take_all(struct compute *c, struct arena *a, const char *kind,
     }
 }
 
-/* Records that awsgw has forgotten (an hour after the end): so do we. A guest that still runs without a record is left alone:
- * the store may come back. */
+/* Records that awsgw has forgotten (an hour after the end): so do we. A guest that still runs
+ * without a record is left alone: the store may come back. */
 static void drop_unseen(struct compute *c)
 {
     struct guest *gone = NULL;
@@ -266,8 +266,8 @@ static void on_tick(void *ctx)
 
 /* ---- start and end ---- */
 
-/* Data of instances that nobody knows any more: what was forgotten while this service was not there. Young folders are left:
- * the store may only be late. */
+/* Data of instances that nobody knows any more: what was forgotten while this service was not
+ * there. Young folders are left: the store may only be late. */
 static void sweep_data(struct compute *c)
 {
     char path[GUEST_DATA_PATH_MAX];
@@ -383,7 +383,7 @@ void compute_free(struct compute *c)
     rpc_client_free(c->block);
     rpc_client_free(c->net);
     omap_free(c->guests, free_guest);
-    /* What jobs and the view have posted still lies before the loop, and is run when it is freed: it finds no guest any more,
-     * and the struct itself goes behind the last of it. */
+    /* What jobs and the view have posted still lies before the loop, and is run when it is
+     * freed: it finds no guest any more, and the struct itself goes behind the last of it. */
     loop_post(c->o.loop, free_last, c);
 }

@@ -21,8 +21,8 @@ struct compute_opts {
     const struct host *host;
     const char *monitor_path, *qemu_path; /* qemu_path NULL = by name */
     struct vm_limits limits;
-    uint64_t
-        detach_ns; /* how long one request to let a disk go is waited for before it is repeated */
+    /* how long one request to let a disk go is waited for before it is repeated */
+    uint64_t detach_ns;
 };
 
 /* Waits for the first copy of the store, then starts to reconcile on the loop. */

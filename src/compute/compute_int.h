@@ -66,8 +66,8 @@ struct guest {
     struct compute *c;
     char id[GUEST_ID_MAX], account[16];
     const struct view_entry *spec; /* ref; NULL: the record is gone */
-    const struct view_entry
-        *status; /* ref: the newest of our own records, for members we do not know */
+    /* ref: the newest of our own records, for members we do not know */
+    const struct view_entry *status;
     bool is_seen;
 
     struct vm_fsm fsm;
@@ -75,8 +75,8 @@ struct guest {
     char boot_id[GUEST_BOOT_MAX];
     char system_check[20], instance_check[20];
     bool is_dirty, is_writing, is_written_once;
-    uint64_t version,
-        reap_version; /* reap_version: the end of QEMU may be forgotten when this is on disk; 0 = none */
+    uint64_t version;
+    uint64_t reap_version; /* the end of QEMU may be forgotten when this is on disk; 0 = none */
     uint64_t write_retry_ns, written_ns;
     uint64_t fine_ns; /* the instance check was fine, or the start began */
 
@@ -147,10 +147,11 @@ const struct instance *guest_spec(const struct guest *g);
 /* guest_mon.c */
 void guest_connect(struct guest *g, int fd); /* takes fd */
 void guest_disconnect(struct guest *g);
-/* A command that the monitor runs one at a time; false: one is running, or there is no connection. */
+/* A command that the monitor runs one at a time; false: one is running, or there is no
+ * connection. */
 bool guest_command(struct guest *g, enum gm_op op, const struct gm_cmd *args, int fd);
-void guest_send_now(struct guest *g, enum gm_op op,
-                    struct str data); /* QUIT, BYE, STATE, INPUT */
+/* QUIT, BYE, STATE, INPUT */
+void guest_send_now(struct guest *g, enum gm_op op, struct str data);
 
 /* guest_disk.c */
 /* What the store says: the volume's spec, its status and our own record (both may be NULL). */

@@ -185,7 +185,8 @@ int compute_rpc_start(struct compute *c, struct err *err)
 {
     static const struct rpc_server_ops ops = {.on_request = on_request};
     AUTO(arena_freep) struct arena *a = arena_new(1u << 16);
-    /* Everybody may connect: who may ask is decided per request, by the kernel's word about the peer. */
+    /* Everybody may connect: who may ask is decided per request, by the kernel's word about the
+     * peer. */
     return rpc_server_new(c->o.loop, config_run_path(a, c->o.cfg, "compute.sock"), 0666, &ops,
                           c, &c->rpc, err);
 }

@@ -1,5 +1,7 @@
-/* spx-compute with real QEMU (TCG), a real spx-state, and small servers that stand for the block and the network service.
- *   compute_compute_test <spx-state> <spx-compute> <boot sector>           needs root (taps, users) */
+/* spx-compute with real QEMU (TCG), a real spx-state, and small servers that stand for the
+ * block and the network service.
+ *   compute_compute_test <spx-state> <spx-compute> <boot sector>
+ * It needs root (taps, users). */
 #include "base/file.h"
 #include "base/test.h"
 #include "base/time.h"
@@ -682,7 +684,8 @@ static void test_monitor_killed_guest_runs_on(void **state)
     WAIT_UNTIL("adopted", guest_num(&w, vm.id, "pid") == pid);
     assert_true(is_state(&w, vm.id, "running"));
     assert_int_equal(owner_of(guest_num(&w, vm.id, "monitor_pid")), 71100);
-    /* What the guest prints before QEMU has taken the new monitor's connection is lost: wait for that first. */
+    /* What the guest prints before QEMU has taken the new monitor's connection is lost: wait
+     * for that first. */
     size_t n = console_count(&w, vm.id, "WROTE");
     WAIT_UNTIL("it works", try_type(&w, vm.id, 'w') &&
                                (usleep(200000), console_count(&w, vm.id, "WROTE") > n));

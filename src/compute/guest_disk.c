@@ -1,4 +1,5 @@
-/* Volumes of one guest, level-triggered: each pass compares what is wanted with what sits in the slot. */
+/* Volumes of one guest, level-triggered: each pass compares what is wanted with what sits in
+ * the slot. */
 #include "base/log.h"
 #include "base/time.h"
 #include "compute/compute_int.h"
@@ -122,7 +123,8 @@ static bool is_slot_free(const struct guest *g, uint64_t slot)
     return !g->has_state || g->mon.slot[slot] == GM_SLOT_EMPTY;
 }
 
-/* Slot 0 is the root's; others follow in the order of their device names, and keep theirs over stop and start. */
+/* Slot 0 is the root's; others follow in the order of their device names, and keep theirs over
+ * stop and start. */
 void guest_disks_assign(struct guest *g)
 {
     for (;;) {

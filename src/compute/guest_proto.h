@@ -48,8 +48,8 @@ enum gm_op {
 struct gm_head {
     uint32_t magic;
     uint16_t version, type;
-    uint32_t
-        seq; /* of the command; echoed by its result; 0 in a state that was not asked for */
+    /* of the command; echoed by its result; 0 in a state that was not asked for */
+    uint32_t seq;
     uint32_t size; /* of the whole message */
 };
 

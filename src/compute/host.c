@@ -18,7 +18,8 @@
 #error "name the architecture of this processor as EC2 does"
 #endif
 
-/* A small host gives all its CPUs (they are shared in time); a large one keeps an eighth of them, two at most, free. */
+/* A small host gives all its CPUs (they are shared in time); a large one keeps an eighth of
+ * them, two at most, free. */
 uint64_t host_usable_vcpus(uint64_t n_cpus)
 {
     return n_cpus - MIN(n_cpus / 8, UINT64_C(2));

@@ -137,7 +137,8 @@ static int wait_end(pid_t pid, uint64_t timeout_ns)
     bool is_late = poll(&p, 1, (int)(timeout_ns / NS_PER_MS)) == 0;
     if (is_late) {
         (void)kill(pid, SIGKILL);
-        /* A guest that hangs in the kernel may not even die: it is left behind, and this service does not wait for it. */
+        /* A guest that hangs in the kernel may not even die: it is left behind, and this
+         * service does not wait for it. */
         if (poll(&p, 1, 2000) > 0) {
             (void)waitpid(pid, NULL, 0);
         }

@@ -26,7 +26,8 @@ struct kvm_answer {
 
 void kvm_probe(const struct kvm_probe_opts *o, struct kvm_answer *ret);
 
-/* The last 64 KiB below 4 GiB of the probe guest (probe_rom.S): it ends QEMU with status KVM_PROBE_EXIT. */
+/* The last 64 KiB below 4 GiB of the probe guest (probe_rom.S): it ends QEMU with status
+ * KVM_PROBE_EXIT. */
 #define KVM_PROBE_ROM_SIZE 65536u
 #define KVM_PROBE_EXIT     33
 void kvm_probe_rom(uint8_t rom[KVM_PROBE_ROM_SIZE]);

@@ -1,4 +1,5 @@
-/* Runs the probe guest under TCG (its code is right), and the probe itself on what this host has. */
+/* Runs the probe guest under TCG (its code is right), and the probe itself on what this host
+ * has. */
 #include "base/file.h"
 #include "base/test.h"
 #include "base/time.h"
@@ -56,8 +57,8 @@ static void test_no_device(void **state)
     assert_non_null(strstr(a.reason, "/nonexistent/kvm"));
 }
 
-/* A device that is none: QEMU fails, or hangs; the answer comes within the limit and says why. The next call is answered
- * from the note; another boot asks again. */
+/* A device that is none: QEMU fails, or hangs; the answer comes within the limit and says why.
+ * The next call is answered from the note; another boot asks again. */
 static void test_answer_is_remembered(void **state)
 {
     struct kvm_probe_opts o = {.run_dir = root,

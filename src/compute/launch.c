@@ -83,7 +83,8 @@ static int call(struct rpc_client *to, const char *method, struct buf *args,
     return r < 0 ? r : json_parse(str_n(reply->payload, reply->n), ret, err);
 }
 
-/* O_DIRECT is set on the open file and read through: some file systems accept the flag and refuse the read. */
+/* O_DIRECT is set on the open file and read through: some file systems accept the flag and
+ * refuse the read. */
 static bool can_direct(int fd)
 {
     int flags = fcntl(fd, F_GETFL);

@@ -76,7 +76,8 @@ static int read_args(const struct args *a, struct compute_opts *o, struct err *e
     return 0;
 }
 
-/* Starting guests under users of their own, giving them their sockets, ending them: no more of root than that. */
+/* Starting guests under users of their own, giving them their sockets, ending them: no more of
+ * root than that. */
 static int drop_caps(struct err *err)
 {
     static const unsigned kept[] = {CAP_SETUID,       CAP_SETGID, CAP_CHOWN,       CAP_FOWNER,

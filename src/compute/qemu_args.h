@@ -48,7 +48,8 @@ struct qemu_launch {
 /* Name of the program for an architecture ("qemu-system-x86_64"), NULL when we know none. */
 const char *qemu_program(const char *arch);
 
-/* "-machine" without what belongs to one guest, and "-cpu"; for the probe. The architecture must be known. */
+/* "-machine" without what belongs to one guest, and "-cpu"; for the probe. The architecture
+ * must be known. */
 void qemu_machine(const char *arch, bool is_kvm, char *ret, size_t size, const char **ret_cpu);
 
 /* NULL-terminated argument vector; argv[0] is the program's name. */

@@ -20,8 +20,8 @@ struct spawn_host {
 
 struct spawn_plan {
     struct guest_note note; /* id, account, arch, accel, uid_slot are set */
-    struct qemu_launch
-        qemu; /* descriptors are those of this process; sockets, files and paths are set here */
+    /* descriptors are those of this process; sockets, files and paths are set here */
+    struct qemu_launch qemu;
 };
 
 /* Starts the monitor. Gives the connection to it and completes the note (which is on disk

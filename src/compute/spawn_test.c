@@ -486,7 +486,7 @@ int main(int argc, char **argv)
         TEST(test_failed_launch_leaves_nothing),
     };
     int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
-    static const char *const left[] = {"root", "extra",          "third", "run/guest",
+    static const char *const left[] = {"root", "extra",        "third", "run/guest",
                                        "run",  "data/compute", "data"};
     for (size_t i = 0; i < ARRAY_LEN(left); i++) {
         char path[128];

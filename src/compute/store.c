@@ -1,4 +1,5 @@
-/* What guests are, written to the store; and what this host is. One write of a guest at a time, in order. */
+/* What guests are, written to the store; and what this host is. One write of a guest at a time,
+ * in order. */
 #include "base/log.h"
 #include "base/time.h"
 #include "compute/compute_int.h"
@@ -25,9 +26,10 @@ static void set_check(struct guest *g, char *check, size_t size, const char *now
     }
 }
 
-/* The system check: QEMU is there, answers QMP, and is not stopped by an I/O error. The instance check: a driver of the guest
- * runs its first network interface and the link is up; "initializing" for GRACE_NS after the start (and after the last time it
- * was fine: a reboot), "impaired" after that, and at once when the guest's kernel says that it panicked. */
+/* The system check: QEMU is there, answers QMP, and is not stopped by an I/O error. The
+ * instance check: a driver of the guest runs its first network interface and the link is up;
+ * "initializing" for GRACE_NS after the start (and after the last time it was fine: a reboot),
+ * "impaired" after that, and at once when the guest's kernel says that it panicked. */
 void guest_checks(struct guest *g, uint64_t now_ns)
 {
     const char *system = "not-applicable", *instance = "not-applicable";
@@ -198,7 +200,8 @@ void store_write(struct guest *g)
     memcpy(j->id, g->id, sizeof(j->id));
     j->a = arena_new(STATUS_ARENA);
     j->version = g->version;
-    /* The answer is to exactly this spec; and a record that awsgw has forgotten is not made again. */
+    /* The answer is to exactly this spec; and a record that awsgw has forgotten is not made
+     * again. */
     j->cmp =
         (struct kv_cmp){.key = arena_str_dup(j->a, g->spec->key), .mod_rev = g->spec->mod_rev};
     add_instance(g, j);

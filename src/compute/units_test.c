@@ -1,4 +1,5 @@
-/* Instance types, processes' identity, the console log, the QEMU command line, the monitor's messages, host numbers. */
+/* Instance types, processes' identity, the console log, the QEMU command line, the monitor's
+ * messages, host numbers. */
 #include "base/file.h"
 #include "base/test.h"
 #include "compute/console_log.h"
@@ -211,7 +212,8 @@ static void test_console_rotates(void **state)
         }
     }
     assert_true(at > 0);
-    /* Another monitor goes on where the first one ended; more than a file at once is cut, not refused. */
+    /* Another monitor goes on where the first one ended; more than a file at once is cut, not
+     * refused. */
     assert_int_equal(console_log_init(&c, fd, old_fd, 1000), 0);
     char much[3500];
     memset(much, 'x', sizeof(much));

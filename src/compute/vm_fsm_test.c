@@ -165,13 +165,15 @@ static void check_settles(struct vm_fsm f, const struct vm_input *in, uint64_t n
         unsigned acts = vm_fsm_step(&f, in, &lim, now_ns);
         if (i >= 4) {
             assert_int_equal(f.state, before);
-            /* The shell repeats a launch or a collection until the input shows it: these are level-triggered too. */
+            /* The shell repeats a launch or a collection until the input shows it: these are
+             * level-triggered too. */
             assert_int_equal(acts & ~(unsigned)(VM_ACT_REAP | VM_ACT_LAUNCH), 0);
         }
     }
 }
 
-/* Every state with every input: no step leaves what AWS allows, and none can be talked out of its end. */
+/* Every state with every input: no step leaves what AWS allows, and none can be talked out of
+ * its end. */
 static void test_all_combinations(void **state)
 {
     unsigned n = 0;

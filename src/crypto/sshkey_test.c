@@ -13,7 +13,8 @@
 
 #include <cmocka.h>
 
-/* Made with ssh-keygen; fingerprints by the commands that AWS documents (ssh-keygen -l, openssl md5 -c). */
+/* Made with ssh-keygen; fingerprints by the commands that AWS documents (ssh-keygen -l, openssl
+ * md5 -c). */
 #define ED_B64 "AAAAC3NzaC1lZDI1NTE5AAAAIMb7ewzeZpGy8mf9JxK6Fz5SmjKpTT/UGaxznfh3DfN0"
 #define RSA_B64                                                                    \
     "AAAAB3NzaC1yc2EAAAADAQABAAAAgQCnm9WXprjrwNIjudTfgYnBuLm9eGgQTjVGG0oK8LVv3xP0" \
@@ -286,7 +287,8 @@ static struct str ppk_field(struct str text, const char *name)
     return str_cut(str_skip(text, (size_t)at + strlen(name) + 2), '\n');
 }
 
-/* The lines that follow "Public-Lines: n" or "Private-Lines: n", decoded, with a length in front as the MAC wants it. */
+/* The lines that follow "Public-Lines: n" or "Private-Lines: n", decoded, with a length in
+ * front as the MAC wants it. */
 static void ppk_blob(struct str text, const char *name, struct buf *out)
 {
     ptrdiff_t at = str_find_str(text, str_c(name));
@@ -307,7 +309,8 @@ static void ppk_blob(struct str text, const char *name, struct buf *out)
     put(out, buf_str(&raw));
 }
 
-/* Compared byte by byte with puttygen's once; here the file must hold together: its own MAC, made anew from its parts. */
+/* Compared byte by byte with puttygen's once; here the file must hold together: its own MAC,
+ * made anew from its parts. */
 static void test_ppk(void **state)
 {
     for (int type = SSHKEY_RSA; type <= SSHKEY_ED25519; type++) {

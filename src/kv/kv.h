@@ -80,8 +80,8 @@ uint64_t kv_revision(struct kv *kv); /* newest revision this process has heard o
 
 struct kv_event {
     enum { KV_EVENT_PUT, KV_EVENT_DELETE, KV_EVENT_SYNC, KV_EVENT_RESET } type;
-    struct kv_item
-        item; /* PUT: the item; DELETE: key and mod_rev; SYNC and RESET: mod_rev = revision */
+    /* PUT: the item; DELETE: key and mod_rev; SYNC and RESET: mod_rev = revision */
+    struct kv_item item;
 };
 /* RESET: history was compacted; the whole prefix follows as PUTs (changes made meanwhile
  * between them, DELETEs too), then SYNC; forget what is not among them. Events of one key come

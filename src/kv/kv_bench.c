@@ -1,4 +1,5 @@
-/* How fast the store commits: kv_bench sqlite FILE | kv_bench remote SOCKET. Prints one JSON object a row. */
+/* How fast the store commits: kv_bench sqlite FILE | kv_bench remote SOCKET. Prints one JSON
+ * object a row. */
 #include "base/macro.h"
 #include "base/time.h"
 #include "kv/kv.h"

@@ -1,4 +1,5 @@
-/* The disk fails in every way that sqlite can see, and the file is damaged in every way that we must see. */
+/* The disk fails in every way that sqlite can see, and the file is damaged in every way that we
+ * must see. */
 #include "base/test.h"
 
 #include "../../tests/kv_contract.h"
@@ -171,8 +172,9 @@ static void test_failed_sync(void **state)
     kv_recorder_free(rec);
 }
 
-/* Each call of a few transactions fails once, by each kind of failure: what was acknowledged is there, what was refused is
- * not, what was "Interrupted" is one of both; also after opening again. */
+/* Each call of a few transactions fails once, by each kind of failure: what was acknowledged is
+ * there, what was refused is not, what was "Interrupted" is one of both; also after opening
+ * again. */
 struct ledger {
     unsigned sure;  /* the last value acknowledged */
     unsigned maybe; /* a later one that was interrupted, 0 = none */

@@ -1,4 +1,5 @@
-/* The first byte chooses the message. What is accepted must give the same bytes when it is written again, and keep the limits. */
+/* The first byte chooses the message. What is accepted must give the same bytes when it is
+ * written again, and keep the limits. */
 #include "kv/kv_proto.h"
 #include <assert.h>
 

@@ -1,9 +1,10 @@
 /* child.h — starts a program with exactly the descriptors, user and environment it shall have.
  * Not here: watching it (loop_child_watch()), restarting it (spx up).
  * Threads:  any. With 'death_signal' the child dies with the THREAD that started it: use a
- * thread that lives as long as the process. Memory:   options are borrowed until child_spawn()
- * returns; descriptors stay the caller's. Errors:   whatever fails in the child up to and
- * including exec comes back here: "SpawnFailed" names the step. No zombie is left then. */
+ *           thread that lives as long as the process.
+ * Memory:   options are borrowed until child_spawn() returns; descriptors stay the caller's.
+ * Errors:   whatever fails in the child up to and including exec comes back here: "SpawnFailed"
+ *           names the step. No zombie is left then. */
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"
@@ -22,8 +23,8 @@ struct child_fd {
 
 /* Zero means the safe default everywhere. */
 struct child_opts {
-    const char *const *
-        argv; /* NULL-terminated; argv[0] without '/' is looked up in PATH, a relative path in 'cwd' */
+    /* NULL-terminated; argv[0] without '/' is looked up in PATH, a relative path in 'cwd' */
+    const char *const *argv;
     const char *path;           /* program to run when it is not argv[0] */
     const char *const *env;     /* NULL-terminated; NULL = child_env_minimal */
     bool is_env_inherited;      /* the environment of this process instead */

@@ -19,7 +19,8 @@
 
 static char self[PATH_MAX];
 
-/* What this program prints when it is started with --descriptors: all but the pipes of child_run(). */
+/* What this program prints when it is started with --descriptors: all but the pipes of
+ * child_run(). */
 static int print_descriptors(void)
 {
     for (int fd = 0; fd < 1024; fd++) {
@@ -358,7 +359,8 @@ static void a_network_namespace_is_entered(void **state)
     close(fds[1]);
 }
 
-/* Many threads start programs at once: no descriptor of one start leaks into the program of another. */
+/* Many threads start programs at once: no descriptor of one start leaks into the program of
+ * another. */
 static void *spawn_many(void *arg)
 {
     long n_bad = 0;

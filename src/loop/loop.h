@@ -1,10 +1,11 @@
 /* loop.h — one epoll loop: descriptors, timers, messages from other threads, signals, children.
  * Not here: sockets and protocols (net/), blocking work (pool.h).
  * Threads:  everything belongs to the thread that runs the loop; loop_post() and loop_stop()
- * may be called from any. Memory:   *_new() gives, *_free() takes; handles of fds and timers
- * are owned by the caller until removed. A posted message owns what it needs: messages that are
- * queued when the loop is freed still run. Errors:   negative errno; allocation of small
- * handles aborts. */
+ *           may be called from any.
+ * Memory:   *_new() gives, *_free() takes; handles of fds and timers are owned by the caller
+ *           until removed. A posted message owns what it needs: messages that are queued when
+ *           the loop is freed still run.
+ * Errors:   negative errno; allocation of small handles aborts. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>

@@ -1,9 +1,10 @@
 /* pool.h — a bounded pool of threads for work that blocks.
  * Not here: ordering: two jobs may run at once and end in any order.
  * Threads:  submit from any thread; work runs on a pool thread; done runs on the loop given (or
- * not at all when NULL). Memory:   'ctx' is the caller's and must live until done (or until
- * work ends when there is no loop). Errors:   -EAGAIN when the queue is full: the caller
- * answers "slow down". */
+ *           not at all when NULL).
+ * Memory:   'ctx' is the caller's and must live until done (or until work ends when there is no
+ *           loop).
+ * Errors:   -EAGAIN when the queue is full: the caller answers "slow down". */
 #pragma once
 #include "loop/loop.h"
 

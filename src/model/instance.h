@@ -1,7 +1,7 @@
 /* instance.h — instances, images and key pairs as the store holds them.
  * Not here: API shapes (aws/), QEMU (compute/).
- * Who writes: spec/instance awsgw; status/instance compute; spec/image viperblock at import, awsgw for changes;
- *             status/image viperblock; spec/keypair awsgw.
+ * Who writes: spec/instance awsgw; status/instance compute; spec/image viperblock at import,
+ *             awsgw for changes; status/image viperblock; spec/keypair awsgw.
  * Threads, memory, errors: see codec/rec.h. Times are wall-clock nanoseconds. */
 #pragma once
 #include "codec/rec.h"
@@ -27,51 +27,56 @@ MUST_CHECK int instance_state_parse(struct str name, enum instance_state *ret);
 struct instance { /* spec/instance/<account>/<id> */
     struct rec_head head;
     struct str id, account;
-    uint64_t generation; /* + 1 with every change of what is wanted; compute reports the one it acted on */
-    struct str want;     /* INSTANCE_WANT_* */
-    bool is_forced;      /* of the last stop: no ACPI, at once */
-    uint64_t n_reboots;  /* compute resets the guest when its own count is behind */
-    struct str node;     /* where it runs */
+    /* + 1 with every change of what is wanted; compute reports the one it acted on */
+    uint64_t generation;
+    struct str want;    /* INSTANCE_WANT_* */
+    bool is_forced;     /* of the last stop: no ACPI, at once */
+    uint64_t n_reboots; /* compute resets the guest when its own count is behind */
+    struct str node;    /* where it runs */
 
     struct str reservation_id, client_token;
-    uint64_t launch_index, launch_ns, create_ns; /* launch_ns: last start */
+    uint64_t launch_index, launch_ns, create_ns;         /* launch_ns: last start */
     struct str image_id, instance_type, arch, boot_mode; /* boot_mode "bios" or "uefi" */
     uint64_t n_vcpus, memory_mib;
     struct str key_name, public_key; /* OpenSSH line, copied at launch */
     struct str user_data;            /* base64, as given; "" = none */
     struct str az, vpc_id, subnet_id;
-    struct str root_device;          /* "/dev/sda1" or as the image says */
+    struct str root_device; /* "/dev/sda1" or as the image says */
 
-    bool is_termination_protected, is_stop_protected, is_monitored, is_ebs_optimized, is_source_dest_checked;
+    bool is_termination_protected, is_stop_protected, is_monitored, is_ebs_optimized,
+        is_source_dest_checked;
     struct str shutdown_behavior; /* "stop" or "terminate" */
     struct str http_tokens;       /* "required" or "optional" */
     struct str http_endpoint;     /* "enabled" or "disabled" */
     uint64_t http_hop_limit;
     bool is_tags_in_metadata;
 
-    struct str transition_reason; /* "User initiated (2026-11-30 14:49:10 GMT)" */
+    struct str transition_reason;           /* "User initiated (2026-11-30 14:49:10 GMT)" */
     struct str reason_code, reason_message; /* StateReason of the last user action */
-    uint64_t terminated_ns; /* 0 = not; visible for an hour after it */
-    bool is_released;       /* awsgw has given back addresses, capacity, volumes */
+    uint64_t terminated_ns;                 /* 0 = not; visible for an hour after it */
+    bool is_released;         /* awsgw has given back addresses, capacity, volumes */
     bool is_holding_capacity; /* counted in claim/capacity; given back while stopped */
     bool is_burstable;        /* of the type: how it was counted */
-    bool has_auto_public_ip;  /* a start gives the interface a public address, a stop takes it back (as AWS does) */
+    /* a start gives the interface a public address, a stop takes it back (as AWS does) */
+    bool has_auto_public_ip;
 };
 extern const struct rec_desc instance_desc;
 
 struct instance_status { /* status/instance/<account>/<id> */
     struct rec_head head;
     struct str id;
-    uint64_t generation;     /* of the spec that this status is the answer to */
-    struct str state;        /* instance_state_name() */
-    struct str reason_code, reason_message; /* "Client.InstanceInitiatedShutdown", "Server.InternalError" ... */
+    uint64_t generation; /* of the spec that this status is the answer to */
+    struct str state;    /* instance_state_name() */
+    /* "Client.InstanceInitiatedShutdown", "Server.InternalError" ... */
+    struct str reason_code, reason_message;
     uint64_t n_reboots, n_starts, n_crashes;
     uint64_t started_ns, changed_ns;
-    uint64_t pid;            /* of QEMU; 0 = none */
-    struct str accel;        /* "kvm" or "tcg" */
-    struct str instance_check, system_check; /* "ok", "initializing", "impaired", "not-applicable", "insufficient-data" */
+    uint64_t pid;     /* of QEMU; 0 = none */
+    struct str accel; /* "kvm" or "tcg" */
+    /* "ok", "initializing", "impaired", "not-applicable", "insufficient-data" */
+    struct str instance_check, system_check;
     uint64_t impaired_since_ns;
-    struct str boot_id;      /* of the host, at the last start */
+    struct str boot_id; /* of the host, at the last start */
 };
 extern const struct rec_desc instance_status_desc;
 

@@ -1,11 +1,13 @@
 /* keys.h — names of everything in the shared store, and the ids of resources.
  * Not here: what the values hold (instance.h, volume.h, network.h, node.h).
- * Layout:   spec/<kind>/<account>/<id>     desired state; awsgw writes (images: viperblock writes too; see rights in state/)
- *           status/<kind>/<account>/<id>   observed state; written by the service that owns the kind
+ * Layout:   spec/<kind>/<account>/<id>     desired state; awsgw writes (images: viperblock too)
+ *           status/<kind>/<account>/<id>   observed; written by the service that owns the kind
  *           claim/<what>/...               uniqueness: address, name, client token, capacity
- *           iam/account/<account>          iam/user/<account>/<name>     iam/key/<access key id>
- *           node/<node>/<service>          under a lease: the service runs; node/<node>/facts: what the host has
+ *           iam/account/<account>          iam/user/<account>/<name>   iam/key/<access key id>
+ *           node/<node>/facts              what the host has
+ *           node/<node>/<service>          under a lease: the service runs (presence.h)
  *           config/...                     cluster-wide settings
+ *           Who may write what is checked by spx-state (state/rights.c).
  * Kinds:    instance volume image snapshot keypair vpc subnet igw rtb acl dopt sg eni eip tags
  * Threads:  no state.
  * Memory:   keys are made in the arena given.
@@ -22,7 +24,8 @@ struct str key_status(struct arena *a, const char *kind, struct str account, str
 /* "spec/<kind>/<account>/" ; account STR_NONE: "spec/<kind>/" */
 struct str key_spec_prefix(struct arena *a, const char *kind, struct str account);
 struct str key_status_prefix(struct arena *a, const char *kind, struct str account);
-struct str key_claim(struct arena *a, const char *what, struct str x, struct str y); /* claim/<what>/<x>/<y> or claim/<what>/<x> */
+/* claim/<what>/<x>/<y> or claim/<what>/<x> */
+struct str key_claim(struct arena *a, const char *what, struct str x, struct str y);
 
 struct key_parts { /* borrowed from the key */
     struct str root, kind, account, id;

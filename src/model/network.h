@@ -32,7 +32,8 @@ extern const struct rec_desc igw_desc;
 
 struct route {
     struct rec_head head;
-    struct str dest, target, origin; /* target: "local", "igw-...", ...; origin as DescribeRouteTables prints it */
+    /* target: "local", "igw-...", ...; origin as DescribeRouteTables prints it */
+    struct str dest, target, origin;
 };
 struct route_list {
     struct route *v;
@@ -40,7 +41,8 @@ struct route_list {
 };
 struct rtb { /* spec/rtb/<account>/<id> */
     struct rec_head head;
-    struct str id, account, vpc_id, main_association_id; /* main_association_id "" = not the main table */
+    /* main_association_id "" = not the main table */
+    struct str id, account, vpc_id, main_association_id;
     struct route_list routes;
 };
 extern const struct rec_desc rtb_desc;
@@ -68,7 +70,7 @@ struct sg_rule {
     struct rec_head head;
     struct str id; /* "sgr-..." */
     bool is_egress;
-    struct str protocol; /* "tcp", "udp", "icmp", "icmpv6", "-1", or a number */
+    struct str protocol;        /* "tcp", "udp", "icmp", "icmpv6", "-1", or a number */
     int64_t port_from, port_to; /* -1 -1 = all; for ICMP type and code */
     /* exactly one is set */
     struct str cidr, cidr6, group_id, prefix_list_id;
@@ -90,7 +92,8 @@ struct eni { /* spec/eni/<account>/<id> */
     struct str id, account, vpc_id, subnet_id, az, description;
     struct str mac, private_ip, private_dns;
     struct str_list sg_ids;
-    struct str public_ip;  /* "" = none; claim/publicip/<address> holds the id of the interface */
+    struct str
+        public_ip; /* "" = none; claim/publicip/<address> holds the id of the interface */
     struct str instance_id, attachment_id;
     uint64_t device_index, attach_ns, create_ns;
     bool is_deleted_on_termination, is_source_dest_checked, is_requester_managed;
@@ -113,4 +116,5 @@ extern const struct rec_desc eni_status_desc;
 /* IPv4 text helpers, host byte order. */
 MUST_CHECK int ip4_parse(struct str s, uint32_t *ret);
 struct str ip4_fmt(struct arena *a, uint32_t ip);
-MUST_CHECK int cidr4_parse(struct str s, uint32_t *ret_net, unsigned *ret_len); /* host bits must be 0: -EINVAL */
+/* host bits must be 0: -EINVAL */
+MUST_CHECK int cidr4_parse(struct str s, uint32_t *ret_net, unsigned *ret_len);

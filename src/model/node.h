@@ -1,6 +1,7 @@
 /* node.h — hosts and their services as the store holds them.
  * Not here: how facts are found (compute/).
- * Who writes: node/<node>/facts compute; node/<node>/<service> each service, under its lease; claim/capacity/<node> awsgw.
+ * Who writes: node/<node>/facts compute; node/<node>/<service> each service, under its lease;
+ *             claim/capacity/<node> awsgw.
  * Threads, memory, errors: see codec/rec.h. */
 #pragma once
 #include "codec/rec.h"
@@ -22,7 +23,7 @@ struct node_facts { /* node/<node>/facts */
     struct str cpu_vendor, cpu_model;
     uint64_t n_cpus, memory_mib;
     uint64_t usable_vcpus, usable_memory_mib; /* what admission may give out */
-    struct str accel, accel_reason; /* "kvm" or "tcg", and why */
+    struct str accel, accel_reason;           /* "kvm" or "tcg", and why */
     struct str boot_id;
     struct instance_type_list types;
     uint64_t changed_ns;
@@ -36,7 +37,8 @@ struct node_service { /* node/<node>/<service>, under a lease */
 };
 extern const struct rec_desc node_service_desc;
 
-struct node_capacity { /* claim/capacity/<node>: changed in the transaction that starts or ends an instance */
+/* claim/capacity/<node>: changed in the transaction that starts or ends an instance */
+struct node_capacity {
     struct rec_head head;
     uint64_t used_vcpus, used_memory_mib;
 };

@@ -2,8 +2,9 @@
  * Not here: what the members mean (instance.h, volume.h, network.h, node.h, tag.h).
  * Threads:  objects are constant once parsed.
  * Memory:   model_parse() gives one block per record, model_free() takes it; the object IS the
- * struct: (const struct instance *)entry->obj. Errors:   -EINVAL "BadRecord"; a key that is no
- * record (claims, iam) parses as NULL without an error set. */
+ *           struct: (const struct instance *)entry->obj.
+ * Errors:   -EINVAL "BadRecord"; a key that is no record (claims, iam) parses as NULL without
+ *           an error set. */
 #pragma once
 #include "codec/rec.h"
 

@@ -1,4 +1,5 @@
-/* presence.h — a running service is seen in the store: node/<node>/<service>, kept by a lease while the process lives.
+/* presence.h — a running service is seen in the store: node/<node>/<service>, kept by a lease
+ * while the process lives.
  * Not here: facts about the host (compute/), health of a service (its admin socket).
  * Threads:  a thread of its own keeps the lease alive; start and stop from the main thread.
  * Memory:   presence_start() gives, presence_stop() takes and removes the record.

@@ -1,6 +1,8 @@
-/* tag.h — tags: one record per tagged resource, whatever its kind, so that every Describe reads the same store.
+/* tag.h — tags: one record per tagged resource, whatever its kind, so that every Describe reads
+ * the same store.
  * Not here: tag filters (aws/filter).
- * Who writes: awsgw, in the transaction that makes or tags the resource. Key: spec/tags/<account>/<resource id>.
+ * Who writes: awsgw, in the transaction that makes or tags the resource. Key:
+ *             spec/tags/<account>/<resource id>.
  * Threads, memory, errors: see codec/rec.h. */
 #pragma once
 #include "codec/rec.h"

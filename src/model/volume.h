@@ -1,7 +1,8 @@
 /* volume.h — volumes and snapshots as the store holds them.
  * Not here: bytes of a volume (viperblock/), plugging into a guest (compute/).
- * Who writes: spec/volume awsgw; status/volume viperblock (does the file exist); status/attachment compute (is it plugged).
- *             A volume is in-use while its spec names an instance and status/attachment is not "detached".
+ * Who writes: spec/volume awsgw; status/volume viperblock (does the file exist);
+ *             status/attachment compute (is it plugged). A volume is in-use while its spec
+ *             names an instance and status/attachment is not "detached".
  * Threads, memory, errors: see codec/rec.h. */
 #pragma once
 #include "codec/rec.h"
@@ -20,7 +21,8 @@ struct volume { /* spec/volume/<account>/<id> */
 
     /* The one attachment; instance_id "" = none. */
     struct str instance_id, device;
-    struct str attach_want; /* "attached" or "detached": detaching keeps instance_id until compute says detached */
+    /* "attached" or "detached": detaching keeps instance_id until compute says detached */
+    struct str attach_want;
     bool is_detach_forced;
     uint64_t attach_ns;
     bool is_deleted_on_termination;
@@ -31,9 +33,10 @@ struct volume_status { /* status/volume/<account>/<id>, by viperblock */
     struct rec_head head;
     struct str id;
     uint64_t generation;
-    struct str state;  /* "creating", "available" (the bytes are there), "deleting", "deleted", "error" */
+    /* "creating", "available" (the bytes are there), "deleting", "deleted", "error" */
+    struct str state;
     struct str reason;
-    struct str health; /* "ok", "impaired" */
+    struct str health;  /* "ok", "impaired" */
     uint64_t allocated; /* bytes on disk, last time looked */
 };
 extern const struct rec_desc volume_status_desc;
@@ -44,7 +47,7 @@ struct attachment_status { /* status/attachment/<account>/<volume id>, by comput
     uint64_t generation; /* of the volume's spec */
     struct str state;    /* "attaching", "attached", "detaching", "detached", "busy" */
     struct str reason;
-    uint64_t slot;       /* root port that the disk sits on, kept for the life of the attachment */
+    uint64_t slot; /* root port that the disk sits on, kept for the life of the attachment */
     uint64_t changed_ns;
 };
 extern const struct rec_desc attachment_status_desc;

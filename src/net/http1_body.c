@@ -6,7 +6,7 @@
 
 /*   B_LENGTH ─> B_DONE
  *   B_SIZE ─> (B_EXT) ─> B_SIZE_LF ─> B_DATA ─> B_DATA_CR ─> B_DATA_LF ─> B_SIZE
- *                            └─ size 0 ─> B_TRAILER_START ─> B_TRAILER ─> B_TRAILER_LF ─> B_TRAILER_START
+ *                            └─ size 0 ─> B_TRAILER_START ─> B_TRAILER ─> B_TRAILER_LF ─> back
  *                                               └─ CR ─> B_END_LF ─> B_DONE */
 enum {
     B_DONE,

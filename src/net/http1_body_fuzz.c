@@ -1,4 +1,5 @@
-/* Bodies: one piece and any pieces give the same data and end at the same byte; the end is where it is said to be. */
+/* Bodies: one piece and any pieces give the same data and end at the same byte; the end is
+ * where it is said to be. */
 #include "net/http1_body.h"
 
 #include "base/buf.h"

@@ -176,7 +176,8 @@ static bool wants_input(struct http_conn *c)
     switch (c->phase) {
     case HTTP_HEAD: return !c->is_closing && c->out.n_bytes <= HTTP_OUT_HIGH;
     case HTTP_BODY:
-        /* Also not while much waits to be sent: an answer made of the body could grow without end. */
+        /* Also not while much waits to be sent: an answer made of the body could grow without
+         * end. */
         return !c->is_closing && c->out.n_bytes <= HTTP_OUT_HIGH && !http_request_is_paused(c);
     case HTTP_LINGER: return true;
     default: return false;
@@ -387,7 +388,8 @@ void http_conn_run(struct http_conn *c)
         return;
     }
     keep_rest(c);
-    /* A handshake that goes on makes way too: else one that never ends would be worth more than a customer. */
+    /* A handshake that goes on makes way too: else one that never ends would be worth more than
+     * a customer. */
     bool is_idle = c->phase == HTTP_TLS ||
                    (c->phase == HTTP_HEAD && c->in.n == 0 && c->out.n_bytes == 0 && !c->req);
     if (is_idle && !c->is_idle) {

@@ -1,5 +1,5 @@
-/* A second opinion: where Debian's http-parser too accepts a request, both must see the same body and the same end. The
- * requests are damaged good ones, from a fixed seed. */
+/* A second opinion: where Debian's http-parser too accepts a request, both must see the same
+ * body and the same end. The requests are damaged good ones, from a fixed seed. */
 #include "net/http1_body.h"
 #include "net/http1_parse.h"
 
@@ -147,7 +147,8 @@ static bool theirs(struct str raw, struct buf *body, size_t *ret_end)
     if (HTTP_PARSER_ERRNO(&p) != HPE_PAUSED) {
         return false;
     }
-    /* Paused in the call-back, it has not counted the byte that completed the message, unless a body of known length ended. */
+    /* Paused in the call-back, it has not counted the byte that completed the message, unless a
+     * body of known length ended. */
     return true;
 }
 

@@ -1,4 +1,5 @@
-/* Heads: one piece and any pieces give the same, and what is accepted survives being written down again. */
+/* Heads: one piece and any pieces give the same, and what is accepted survives being written
+ * down again. */
 #include "net/http1_parse.h"
 
 #include "base/buf.h"
@@ -55,7 +56,8 @@ static void check_same(const struct http1_head *a, const struct http1_head *b)
     }
 }
 
-/* What no accepted head may hold: two lengths, two hosts, a length beside chunks, bytes that end a line. */
+/* What no accepted head may hold: two lengths, two hosts, a length beside chunks, bytes that
+ * end a line. */
 static void check_strict(const struct http1_head *h)
 {
     assert(http1_is_token(h->h.method) && h->h.method.n <= HTTP1_MAX_METHOD);

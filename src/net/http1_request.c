@@ -1,6 +1,7 @@
 #include "net/http_int.h"
 
-/* One request on the loop's thread: from its head to on_done(). What other threads do to it is in http_req.c. */
+/* One request on the loop's thread: from its head to on_done(). What other threads do to it is
+ * in http_req.c. */
 
 /* True when nobody will touch the request any more. */
 static bool is_settled(struct http_req *req)
@@ -131,7 +132,8 @@ void http_request_end(struct http_conn *c)
     }
 }
 
-/* Nobody has been asked for a signature yet: what strangers can make us keep is bounded for all of them together. */
+/* Nobody has been asked for a signature yet: what strangers can make us keep is bounded for all
+ * of them together. */
 static void collect(struct http_conn *c, struct str data)
 {
     struct http_server *s = c->w->s;

@@ -1,5 +1,6 @@
-/* http_bench.c — CPU time that the HTTP server needs for a request and for a GiB, beside nginx when that is installed. The
- * client's time does not count, so a busy machine disturbs little. A table for people, --json one object a row. */
+/* http_bench.c — CPU time that the HTTP server needs for a request and for a GiB, beside nginx
+ * when that is installed. The client's time does not count, so a busy machine disturbs little.
+ * A table for people, --json one object a row. */
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/num.h"

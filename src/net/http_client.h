@@ -14,8 +14,9 @@
 #include <stdint.h>
 
 struct http_get {
-    const char *
-        url; /* http or https, without user and password; at most 5 redirects, never from https to http */
+    /* http or https, without user and password; at most 5 redirects, never from https to
+     * http */
+    const char *url;
     const char *ca_file; /* PEM; NULL: the system's authorities */
     int fd;              /* where the body goes, at its position; used when buf == NULL */
     struct buf *buf;

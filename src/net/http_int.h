@@ -67,8 +67,8 @@ struct http_server {
 
 /*   TLS ──> HEAD ──> BODY ──> WAIT ──> HEAD ...
  *             └────────┴────────┴──> LINGER ──> DEAD
- * WAIT: the request is complete, the answer is not. LINGER: all is sent; the peer's rest is read, so
- * that it sees the answer. */
+ * WAIT: the request is complete, the answer is not. LINGER: all is sent; the peer's rest is
+ * read, so that it sees the answer. */
 enum http_phase { HTTP_TLS, HTTP_HEAD, HTTP_BODY, HTTP_WAIT, HTTP_LINGER, HTTP_DEAD };
 
 struct http_conn {

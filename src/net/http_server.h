@@ -58,9 +58,11 @@ struct http_handler {
                     void **ret_user);
     /* NULL: the server collects the body (max_buffered_body) and passes it to on_end. */
     enum http_flow (*on_body)(struct http_req *req, void *user, struct str chunk);
-    /* The request is complete; 'body' when it was collected. Not called when the answer was complete before. */
+    /* The request is complete; 'body' when it was collected. Not called when the answer was
+     * complete before. */
     void (*on_end)(struct http_req *req, void *user, struct str body);
-    /* The peer left or a deadline passed before the answer was complete. May be NULL when no answer is a stream. */
+    /* The peer left or a deadline passed before the answer was complete. May be NULL when no
+     * answer is a stream. */
     void (*on_abort)(struct http_req *req, void *user);
     /* The last call for this request, always: free 'user'. May be NULL. */
     void (*on_done)(struct http_req *req, void *user);
@@ -123,13 +125,14 @@ void http_req_resume(struct http_req *req); /* any thread */
 void http_req_hold(struct http_req *req);
 void http_req_release(struct http_req *req);
 struct loop *http_req_loop(const struct http_req *req);
-/* Packets of the answer travel at most so many hops (IP TTL); stays so for the connection. On the loop thread,
- * before the answer. */
+/* Packets of the answer travel at most so many hops (IP TTL); stays so for the connection. On
+ * the loop thread, before the answer. */
 MUST_CHECK int http_req_set_hop_limit(const struct http_req *req, int n_hops);
 
 struct http_answer {
     int status;
-    /* Copied. Date, Content-Length, Transfer-Encoding are the server's; "Connection: close" is obeyed. */
+    /* Copied. Date, Content-Length, Transfer-Encoding are the server's; "Connection: close" is
+     * obeyed. */
     const struct http_header *headers;
     size_t n_headers;
     struct str body;     /* copied; not with is_stream */

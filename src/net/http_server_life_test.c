@@ -252,7 +252,8 @@ static uint64_t cpu_ns(void)
     return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
-/* Without descriptors nobody can be let in; the server neither spins nor dies, and lets in later who still waits. */
+/* Without descriptors nobody can be let in; the server neither spins nor dies, and lets in
+ * later who still waits. */
 static void test_no_descriptors(void **state)
 {
     struct fixture f;
@@ -288,7 +289,8 @@ static void test_no_descriptors(void **state)
     tw_end(&f);
 }
 
-/* Many clients that leave at any moment, while other threads answer, resume and release: each request ends once. */
+/* Many clients that leave at any moment, while other threads answer, resume and release: each
+ * request ends once. */
 struct churn {
     struct fixture *f;
     unsigned seed;

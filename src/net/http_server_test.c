@@ -369,7 +369,8 @@ static void case_abort(struct fixture *f)
     tc_close(&c);
 }
 
-/* A held request is not done before it is released, whether its connection lives or not; neither is a paused one. */
+/* A held request is not done before it is released, whether its connection lives or not;
+ * neither is a paused one. */
 static void case_hold(struct fixture *f)
 {
     struct tc c;

@@ -11,11 +11,12 @@
 #include "net/tls.h"
 #include <stdatomic.h>
 
-/*   /refuse  403 on the head          /think     100-continue after a pause      /think-no  an answer instead
- *   /echo    both ways at once        /slow      pauses after each piece         /early     409 on the first piece
- *   /late    answered by a thread     /stream/N  N bytes, sized when a query is there
+/*   /refuse  403 on the head       /think     100-continue after a pause
+ *   /echo    both ways at once     /think-no  an answer instead
+ *   /early   409 on first piece    /slow      pauses after each piece
+ *   /late    answered by a thread  /stream/N  N bytes, sized when a query is there
  *   /hold    held for a while after the answer
- *   /short /long /break  broken promises         /empty 204      else "METHOD size-of-body" */
+ *   /short /long /break  broken promises      /empty 204      else "METHOD size-of-body" */
 struct call {
     atomic_int n_heads, n_ends, n_aborts, n_dones;
     atomic_size_t n_body;

@@ -1,16 +1,20 @@
 /* rpc.h — requests, answers and pushed events between our processes on unix sockets, with
- * descriptors. Not here: what the payloads mean (bytes for the kv door, JSON for the rest).
- * Frame: docs/formats/rpc.md. At most RPC_MAX_SIZE bytes and RPC_MAX_FDS descriptors
- * (SCM_RIGHTS). A peer that sends anything else, sends more requests than it lets us answer, or
- * does not read what we send, is disconnected or slowed down (limits below). Threads:  a server
- * belongs to its loop; rpc_reply*(), rpc_push(), rpc_conn_ref() and rpc_conn_unref() may be
- * called from any thread, even after the server is gone. A client is thread-safe and has a
- * reader thread of its own: rpc_call() blocks its caller, events arrive on the reader thread in
- * the order in which they were sent. rpc_call() is allowed inside the call-backs of a client.
+ * descriptors.
+ * Not here: what the payloads mean (bytes for the kv door, JSON for the rest).
+ * Frame:    docs/formats/rpc.md. At most RPC_MAX_SIZE bytes and RPC_MAX_FDS descriptors
+ *           (SCM_RIGHTS). A peer that sends anything else, sends more requests than it lets us
+ *           answer, or does not read what we send, is disconnected or slowed down (limits
+ *           below).
+ * Threads:  a server belongs to its loop; rpc_reply*(), rpc_push(), rpc_conn_ref() and
+ *           rpc_conn_unref() may be called from any thread, even after the server is gone. A
+ *           client is thread-safe and has a reader thread of its own: rpc_call() blocks its
+ *           caller, events arrive on the reader thread in the order in which they were sent.
+ *           rpc_call() is allowed inside the call-backs of a client.
  * Memory:   payloads given to call-backs are borrowed until they return; replies are given to
- * the caller. Errors:   negative errno and *err; the error name and message of the far side
- * arrive unchanged; -ENOTCONN ("Unavailable") when the far side is not there, after the client
- * tried to reconnect until the deadline. */
+ *           the caller.
+ * Errors:   negative errno and *err; the error name and message of the far side arrive
+ *           unchanged; -ENOTCONN ("Unavailable") when the far side is not there, after the
+ *           client tried to reconnect until the deadline. */
 #pragma once
 #include "base/err.h"
 #include "base/str.h"

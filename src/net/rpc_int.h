@@ -2,7 +2,8 @@
  * Not here: who sends what when (rpc_server.c, rpc_client.c).
  * Threads:  a struct rpc_rx and a struct rpc_msg belong to one thread or lock at a time.
  * Memory:   a received frame is borrowed until the next rpc_rx_read(); its descriptors are
- * given. Errors:   -EPROTO for anything that is not a frame: the connection must end. */
+ *           given.
+ * Errors:   -EPROTO for anything that is not a frame: the connection must end. */
 #pragma once
 #include "base/buf.h"
 #include "net/rpc.h"

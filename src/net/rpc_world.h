@@ -1,6 +1,8 @@
-/* rpc_world.h — what the tests of rpc share: a server in a temporary folder on a loop thread of its own, and raw peers.
+/* rpc_world.h — what the tests of rpc share: a server in a temporary folder on a loop thread of
+ * its own, and raw peers.
  * Not here: tests.
- * Threads:  the test's main thread; the server answers on its loop thread and (method "slow") on a pool.
+ * Threads:  the test's main thread; the server answers on its loop thread and (method "slow")
+ *           on a pool.
  * Memory:   world_setup() and world_teardown() are cmocka's fixtures.
  * Errors:   a failed assertion ends the test. */
 #pragma once
@@ -32,7 +34,8 @@ void world_start(struct world *w);
 void world_stop(struct world *w);
 /* The same server as a process of its own, listening when this returns. */
 pid_t world_fork_server(struct world *w);
-/* Methods: echo, slow (echo from a pool thread), watch (100 events), fail, huge, hold (answered by the test). */
+/* Methods: echo, slow (echo from a pool thread), watch (100 events), fail, huge, hold (answered
+ * by the test). */
 void world_on_request(void *ctx, struct rpc_req *req, struct str method, struct str payload,
                       int *fds, size_t n_fds);
 void world_on_close(void *ctx, struct rpc_conn *conn);

@@ -1,9 +1,11 @@
 /* service.h — what the main() of every service needs: arguments, signals, the loop, telling
- * systemd, the admin methods. Not here: reading the configuration (model/config.h), the
- * service's own methods. Threads:  everything on the main thread, but service_admin_handle()
- * and service_set_status() (any thread). Memory:   a struct service lives in main(); strings of
- * argv are borrowed. Errors:   service_start() prints what is wrong with the arguments itself;
- * the others answer negative errno and *err. */
+ * systemd, the admin methods.
+ * Not here: reading the configuration (model/config.h), the service's own methods.
+ * Threads:  everything on the main thread, but service_admin_handle() and service_set_status()
+ *           (any thread).
+ * Memory:   a struct service lives in main(); strings of argv are borrowed.
+ * Errors:   service_start() prints what is wrong with the arguments itself; the others answer
+ *           negative errno and *err. */
 #pragma once
 #include "base/err.h"
 #include "base/log.h"

@@ -1,9 +1,11 @@
 /* netlink.h — links, addresses, routes and neighbours by rtnetlink, one typed call each.
  * Not here: nftables (nft.h), taps (tun.h). libmnl is seen in netlink*.c only. IPv4 addresses
- * are uint32_t in host byte order. Threads:  a struct nl belongs to one thread and speaks to
- * the namespace in which it was opened. Memory:   nl_open() gives; lists are given and freed by
- * free(). Errors:   negative errno of the kernel with its own message, "NetlinkFailed".
- * Deleting what is not there is fine; *_replace() makes it so. */
+ *           are uint32_t in host byte order.
+ * Threads:  a struct nl belongs to one thread and speaks to the namespace in which it was
+ *           opened.
+ * Memory:   nl_open() gives; lists are given and freed by free().
+ * Errors:   negative errno of the kernel with its own message, "NetlinkFailed".
+ *           Deleting what is not there is fine; *_replace() makes it so. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>

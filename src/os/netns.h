@@ -1,8 +1,10 @@
 /* netns.h — named network namespaces: made, kept by a bind mount, entered for the time of one
- * call. Not here: what is inside them (netlink.h, nft.h, sysctl.h, tun.h). Threads:  any;
- * netns_run() moves only the calling thread, and only until it returns. Memory:   none is kept;
- * descriptors are given to the caller. Errors:   negative errno, "NetnsFailed". A thread that
- * cannot come back aborts the process: everything it did next would be in the wrong place. */
+ * call.
+ * Not here: what is inside them (netlink.h, nft.h, sysctl.h, tun.h).
+ * Threads:  any; netns_run() moves only the calling thread, and only until it returns.
+ * Memory:   none is kept; descriptors are given to the caller.
+ * Errors:   negative errno, "NetnsFailed". A thread that cannot come back aborts the process:
+ *           everything it did next would be in the wrong place. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>

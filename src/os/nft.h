@@ -1,9 +1,10 @@
 /* nft.h — one nftables document applied as one transaction, in the calling thread's namespace.
  * Not here: what the document says (vpcd/ruleset). libnftables is seen in nft.c only.
  * Threads:  a struct nft belongs to one thread; the namespace is the one in which it was
- * opened: open and use inside netns_run(). Memory:   nft_open() gives; texts are borrowed until
- * the next call. Errors:   -EINVAL "NftFailed" with the library's first line: nothing of the
- * document was applied. */
+ *           opened: open and use inside netns_run().
+ * Memory:   nft_open() gives; texts are borrowed until the next call.
+ * Errors:   -EINVAL "NftFailed" with the library's first line: nothing of the document was
+ *           applied. */
 #pragma once
 #include "base/err.h"
 #include "base/str.h"

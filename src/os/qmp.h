@@ -21,8 +21,8 @@ struct qmp_msg {
     uint64_t id;     /* RETURN, ERROR: of the command; QMP_NO_ID when QEMU could not tell */
     struct str name; /* EVENT: its name; ERROR: its class */
     struct str desc; /* ERROR: a sentence */
-    const struct json
-        *data; /* GREETING: the "QMP" member; RETURN: the value; EVENT: "data" or NULL */
+    /* GREETING: the "QMP" member; RETURN: the value; EVENT: "data" or NULL */
+    const struct json *data;
 };
 /* A negative answer stops the feed and is its result. */
 typedef int (*qmp_fn)(void *ctx, const struct qmp_msg *msg);

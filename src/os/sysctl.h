@@ -1,8 +1,9 @@
 /* sysctl.h — kernel settings of the calling thread's network namespace.
  * Not here: which settings are right (vpcd/).
  * Threads:  /proc/sys/net shows the namespace of the thread that opens it: call inside
- * netns_run(). Memory:   none is kept. Errors:   negative errno, "SysctlFailed" with the name.
- */
+ *           netns_run().
+ * Memory:   none is kept.
+ * Errors:   negative errno, "SysctlFailed" with the name. */
 #pragma once
 #include "base/err.h"
 #include <stdint.h>

@@ -1,9 +1,11 @@
 /* tun.h — taps: made persistent with many queues and offload headers, and opened once per
- * queue. Not here: who gets the descriptors (QEMU, by SCM_RIGHTS), addresses and routes
- * (netlink.h). Threads:  a tap is made and opened in the namespace of the calling thread: call
- * inside netns_run(). Memory:   descriptors are given to the caller. Errors:   negative errno,
- * "TapFailed". -EBUSY: the tap exists with other flags, or has as many queues as the kernel
- * allows. */
+ * queue.
+ * Not here: who gets the descriptors (QEMU, by SCM_RIGHTS), addresses and routes (netlink.h).
+ * Threads:  a tap is made and opened in the namespace of the calling thread: call inside
+ *           netns_run().
+ * Memory:   descriptors are given to the caller.
+ * Errors:   negative errno, "TapFailed". -EBUSY: the tap exists with other flags, or has as
+ *           many queues as the kernel allows. */
 #pragma once
 #include "base/err.h"
 

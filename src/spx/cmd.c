@@ -285,7 +285,8 @@ int spx_config(struct spx *s, struct err *err)
     return r;
 }
 
-/* The clients of rpc.h wait for a service that is not there; a person wants to hear of it at once. */
+/* The clients of rpc.h wait for a service that is not there; a person wants to hear of it at
+ * once. */
 static int check_socket(const char *path, struct err *err)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};

@@ -2,7 +2,8 @@
  * Not here: what commands do (cmd_*.c).
  * Threads:  one: the command runs on the main thread.
  * Memory:   a struct spx lives in main(); strings of argv are borrowed; 'arena' lasts to the
- * end. Errors:   a command returns 0 (done), negative errno with *err set (exit status 1), or
+ *           end.
+ * Errors:   a command returns 0 (done), negative errno with *err set (exit status 1), or
  *           SPX_USAGE after it said what is wrong with the arguments (exit status 2). */
 #pragma once
 #include "base/arena.h"

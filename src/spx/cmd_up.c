@@ -262,7 +262,8 @@ static int stop_guests_first(struct spx *s, struct err *err)
     return r;
 }
 
-/* Namespaces, responders and rules that outlive vpcd for the guests' sake: nobody needs them now. */
+/* Namespaces, responders and rules that outlive vpcd for the guests' sake: nobody needs them
+ * now. */
 static int remove_networks(struct spx *s, struct err *err)
 {
     const char *exe = NULL;

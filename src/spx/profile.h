@@ -3,7 +3,7 @@
  * Threads:  none of its own.
  * Memory:   appends to buffers.
  * Errors:   negative errno and *err. Every byte outside the profile's own lines stays as it
- * was; [default] is never touched. */
+ *           was; [default] is never touched. */
 #pragma once
 #include "base/buf.h"
 #include "base/err.h"

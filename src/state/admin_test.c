@@ -1,4 +1,5 @@
-/* What a person does with spx-state: looks, compacts, dumps, restores, and lets the disk run full. */
+/* What a person does with spx-state: looks, compacts, dumps, restores, and lets the disk run
+ * full. */
 #include "state/state_world.h"
 
 #include "codec/json.h"
@@ -161,7 +162,8 @@ static void test_admin(void **state)
     world_done(&w);
 }
 
-/* A file system that is really full: in a mount namespace of this process (made in main, before any thread). */
+/* A file system that is really full: in a mount namespace of this process (made in main, before
+ * any thread). */
 static void test_disk_full(void **state)
 {
     (void)state;

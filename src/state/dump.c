@@ -20,7 +20,8 @@
 
 /* ---- writing ---- */
 
-/* A pipe whose reader sleeps must not hold the snapshot for ever; as much as PIPE_BUF never blocks after POLLOUT. */
+/* A pipe whose reader sleeps must not hold the snapshot for ever; as much as PIPE_BUF never
+ * blocks after POLLOUT. */
 static int write_slowly(int fd, const char *p, size_t n)
 {
     while (n) {

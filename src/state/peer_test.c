@@ -190,7 +190,8 @@ static void test_bad_messages(void **state)
     world_done(&w);
 }
 
-/* A peer that starts watches and never fetches: the store goes on, its memory does not grow, others see everything. */
+/* A peer that starts watches and never fetches: the store goes on, its memory does not grow,
+ * others see everything. */
 static void test_never_fetches(void **state)
 {
     (void)state;

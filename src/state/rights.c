@@ -14,7 +14,8 @@ static const struct {
 
 #define ALL (RIGHT_PUT | RIGHT_DELETE)
 
-/* A pattern that ends in '/' (or is empty) names all keys that begin with it, else one key; '*' is one part between slashes. */
+/* A pattern that ends in '/' (or is empty) names all keys that begin with it, else one key; '*'
+ * is one part between slashes. */
 static const struct {
     const char *service, *pattern;
     unsigned rights;

@@ -10,8 +10,9 @@
 
 LOG_MODULE("state.session");
 
-/* Events wait in chunks. A chunk is closed, and may be sent, only where a watch can be resumed: after a SYNC, or anywhere in a
- * list (which begins again when the connection breaks). So a peer never has half a revision. */
+/* Events wait in chunks. A chunk is closed, and may be sent, only where a watch can be resumed:
+ * after a SYNC, or anywhere in a list (which begins again when the connection breaks). So a
+ * peer never has half a revision. */
 #define CHUNK_SIZE (256u << 10)
 #define CHUNK_MAX  (7u << 20)
 #define FULL_SIZE  (1u << 20) /* the watches pause */

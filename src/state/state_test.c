@@ -1,4 +1,5 @@
-/* spx-state as it runs: the contract over the wire, and what happens when it dies or stands still. */
+/* spx-state as it runs: the contract over the wire, and what happens when it dies or stands
+ * still. */
 #include "state/state_world.h"
 
 #include "kv/kv_admin.h"
@@ -25,8 +26,8 @@ static void test_contract(void **state)
 
 enum { N_WRITERS = 6, N_KILLS = 5 };
 
-/* Each writer counts its own key up and keeps a ledger: what was acknowledged must be there afterwards, and nothing that was
- * never asked for. */
+/* Each writer counts its own key up and keeps a ledger: what was acknowledged must be there
+ * afterwards, and nothing that was never asked for. */
 struct writer {
     struct kv *kv;
     pthread_t thread;
@@ -62,7 +63,8 @@ static void *writer_main(void *arg)
     return NULL;
 }
 
-/* What a watch saw, checked as it comes: revisions ascend, values of a key ascend, no change twice. */
+/* What a watch saw, checked as it comes: revisions ascend, values of a key ascend, no change
+ * twice. */
 struct follower {
     pthread_mutex_t mu;
     unsigned last[N_WRITERS];
@@ -278,7 +280,8 @@ static void test_stalled(void **state)
     world_done(&w);
 }
 
-/* A view over the socket: a service reads its own writes, also after the store was killed and came back. */
+/* A view over the socket: a service reads its own writes, also after the store was killed and
+ * came back. */
 static void *parse_value(struct str key, struct str value, struct err *err)
 {
     (void)key;

@@ -1,7 +1,9 @@
-/* state_world.h — a real spx-state with its store in a folder of the test, for the tests of this room.
+/* state_world.h — a real spx-state with its store in a folder of the test, for the tests of
+ * this room.
  * Not here: the tests.
  * Threads:  of the test.
- * Memory:   world_init() fills, world_done() ends the process (which must end well) and removes the folder.
+ * Memory:   world_init() fills, world_done() ends the process (which must end well) and removes
+ *           the folder.
  * Errors:   fail the test. */
 #pragma once
 #include "base/test.h"

@@ -1,9 +1,11 @@
 /* daemon.h — a real service as child of a test: started, waited for, killed without warning,
- * started again; its log is kept. Not here: what the service does. Pass the path of its
- * executable from meson: test(..., args: [spx_state_exe]). Threads:  use it from the thread
- * that runs the test's main(): the child dies with the thread that started it (no orphans after
- * a crash). Memory:   daemon_start() gives; options are copied. Errors:   "DaemonDied",
- * "DaemonNotReady": the message ends with the last lines of its log. */
+ * started again; its log is kept.
+ * Not here: what the service does. Pass the path of its executable from meson: test(..., args:
+ *           [spx_state_exe]).
+ * Threads:  use it from the thread that runs the test's main(): the child dies with the thread
+ *           that started it (no orphans after a crash).
+ * Memory:   daemon_start() gives; options are copied.
+ * Errors:   "DaemonDied", "DaemonNotReady": the message ends with the last lines of its log. */
 #pragma once
 #include "base/err.h"
 #include "base/str.h"

@@ -1,6 +1,8 @@
-/* spx-fakehost: stands for compute, viperblock and vpcd in tests of the API. It reads wishes from the store and reports, at once, what a host
- * that works would report; nothing runs. Facts of the host: 8 vCPUs, 16 GiB, x86_64, a handful of types.
- * usage: spx-fakehost --config FILE [--slow-ms N]   (N: how long pending, stopping and shutting-down last; default 30) */
+/* spx-fakehost: stands for compute, viperblock and vpcd in tests of the API. It reads wishes
+ * from the store and reports, at once, what a host that works would report; nothing runs. Facts
+ * of the host: 8 vCPUs, 16 GiB, x86_64, a handful of types.
+ * usage: spx-fakehost --config FILE [--slow-ms N]
+ *   N: how long pending, stopping and shutting-down last (default 30) */
 #include "base/log.h"
 #include "base/num.h"
 #include "base/time.h"

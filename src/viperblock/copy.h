@@ -1,9 +1,10 @@
-/* copy.h — bytes of whole volumes: sparse writes, clones, and the guard that keeps the file system from filling up.
+/* copy.h — bytes of whole volumes: sparse writes, clones, and the guard that keeps the file
+ * system from filling up.
  * Not here: where the files lie (folder.h).
  * Threads:  no state; blocks.
  * Memory:   one buffer per thread that copies.
- * Errors:   -ENOSPC "DiskFull" before less than copy_reserve() is left; -EIO "ReadFailed", "WriteFailed"; -ECANCELED
- *           "Cancelled". */
+ * Errors:   -ENOSPC "DiskFull" before less than copy_reserve() is left; -EIO "ReadFailed",
+ *           "WriteFailed"; -ECANCELED "Cancelled". */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>

@@ -1,10 +1,11 @@
-/* folder.h — the files of volumes and images: made aside, synced, renamed into place; removed by way of a trash folder.
+/* folder.h — the files of volumes and images: made aside, synced, renamed into place; removed
+ * by way of a trash folder.
  * Not here: who wants them (volume.h, image.h), what is in meta.json (meta.h).
- * Layout: docs/formats/volume.md.
+ * Layout:   docs/formats/volume.md.
  * Threads:  any; two threads must not work on the same id at once.
  * Memory:   folder_open() gives.
- * Errors:   -EIO "FolderFailed" with the path's last part; -ENOENT "NoSuchFile"; -EBUSY "FolderInUse": another process
- *           has it. */
+ * Errors:   -EIO "FolderFailed" with the path's last part; -ENOENT "NoSuchFile"; -EBUSY
+ *           "FolderInUse": another process has it. */
 #pragma once
 #include "base/err.h"
 #include "base/str.h"

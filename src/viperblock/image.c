@@ -17,7 +17,8 @@ LOG_MODULE("viperblock.image");
 #define META_MAX        65536u
 #define DESCRIPTION_MAX 255u
 #define TELL_EVERY      (200 * NS_PER_MS)
-#define MARK            "unregistered" /* in a published folder: the store may not know the image yet */
+/* In a published folder: the store may not know the image yet. */
+#define MARK            "unregistered"
 
 bool image_of_snapshot(struct vb *vb, struct arena *a, struct str snapshot_id,
                        struct str *ret_image_id)

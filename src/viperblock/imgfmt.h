@@ -1,9 +1,12 @@
-/* imgfmt.h — which disk format a file has, and whether its header asks for anything that an import must not follow.
- * Not here: unpacking (unpack.h), converting (qemu-img in a sandbox, import_run.h). Pure functions over the first bytes
- * of a file. Refused: backing files, external data files, encryption, descriptors that name other files, sizes past the
- * limit, feature bits that nobody has checked.
+/* imgfmt.h — which disk format a file has, and whether its header asks for anything that an
+ * import must not follow.
+ * Not here: unpacking (unpack.h), converting (qemu-img in a sandbox, import_run.h). Pure
+ *           functions over the first bytes of a file. Refused: backing files, external data
+ *           files, encryption, descriptors that name other files, sizes past the limit, feature
+ *           bits that nobody has checked.
  * Threads, memory: no state; results are static strings.
- * Errors:   -EINVAL "BadImage" (damaged or hostile), -ENOTSUP "UnsupportedImage", -EFBIG "ImageTooLarge". */
+ * Errors:   -EINVAL "BadImage" (damaged or hostile), -ENOTSUP "UnsupportedImage", -EFBIG
+ *           "ImageTooLarge". */
 #pragma once
 #include "base/err.h"
 #include "base/str.h"

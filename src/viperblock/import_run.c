@@ -254,7 +254,8 @@ static int check_info(const struct import_opts *o, enum img_format f, struct imp
     return 0;
 }
 
-/* Runs the helper with a tool's command and listens to what the tool prints. *ret_status as from waitpid(2). */
+/* Runs the helper with a tool's command and listens to what the tool prints. *ret_status as
+ * from waitpid(2). */
 static int run_tool(struct child_state *c, const char *const *argv, int *ret_status,
                     struct err *err)
 {
@@ -281,8 +282,9 @@ static const char *why(const struct child_state *c, int status)
     return c->last[0] ? c->last : WIFSIGNALED(status) ? "the tool was killed" : "no message";
 }
 
-/* Metadata that contradicts itself, or data that would lie behind the end of the file: a download that was cut short reads as zeros
- * otherwise. Leaked clusters (status 3) are harmless; 63: the format has nothing to check. */
+/* Metadata that contradicts itself, or data that would lie behind the end of the file: a
+ * download that was cut short reads as zeros otherwise. Leaked clusters (status 3) are
+ * harmless; 63: the format has nothing to check. */
 static int run_check(const struct import_opts *o, enum img_format f, uint64_t cluster,
                      struct err *err)
 {

@@ -1,9 +1,11 @@
-/* import_run.h — one import from the service's side: starts the sandboxed children, listens to them, stops them.
- * Not here: what the children do (unpack.h, import_main.c), what becomes of the result (image.h).
+/* import_run.h — one import from the service's side: starts the sandboxed children, listens to
+ * them, stops them.
+ * Not here: what the children do (unpack.h, import_main.c), what becomes of the result
+ *           (image.h).
  * Threads:  blocks a pool thread that lives as long as the process (the children die with it).
  * Memory:   nothing is kept; files are left to the caller, who removes the folder on failure.
- * Errors:   those of unpack.h, from the child; -ECANCELED "Cancelled"; -EIO "ToolFailed" with the tool's last line;
- *           -EINVAL "BadImage" when a child dies on the image. */
+ * Errors:   those of unpack.h, from the child; -ECANCELED "Cancelled"; -EIO "ToolFailed" with
+ *           the tool's last line; -EINVAL "BadImage" when a child dies on the image. */
 #pragma once
 #include "base/err.h"
 #include "viperblock/imgfmt.h"

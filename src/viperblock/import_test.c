@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-/* Real files of every format, and files that want to reach beyond themselves, through the real helper and qemu-img. */
+/* Real files of every format, and files that want to reach beyond themselves, through the real
+ * helper and qemu-img. */
 
 #define MIB 16u
 

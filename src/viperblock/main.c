@@ -29,7 +29,8 @@ static int find_helper(char *out, size_t size, struct err *err)
     return 0;
 }
 
-/* The folder is made by "spx admin init" for our user; with uid_base = 0, or as root, it is made here. */
+/* The folder is made by "spx admin init" for our user; with uid_base = 0, or as root, it is
+ * made here. */
 static int prepare_folder(const struct config *cfg, const char *path, struct err *err)
 {
     int rc = file_mkdirs(path, 0700, err);

@@ -1,5 +1,7 @@
-/* meta.h — what lies in meta.json beside the bytes of a volume or an image: enough to know them without the store.
- * Not here: the store's records (model/volume.h, model/instance.h). Format: docs/formats/volume.md.
+/* meta.h — what lies in meta.json beside the bytes of a volume or an image: enough to know them
+ * without the store.
+ * Not here: the store's records (model/volume.h, model/instance.h). Format:
+ *           docs/formats/volume.md.
  * Threads, memory, errors: see codec/rec.h. */
 #pragma once
 #include "codec/rec.h"

@@ -1,8 +1,11 @@
-/* sandbox.h — takes away from the process that parses images all it does not need: files, network, programs, memory.
- * Not here: users (child.h starts the process as the service's user, with only the descriptors named).
+/* sandbox.h — takes away from the process that parses images all it does not need: files,
+ * network, programs, memory.
+ * Not here: users (child.h starts the process as the service's user, with only the descriptors
+ *           named).
  * Threads:  before the process has any.
  * Memory:   none.
- * Errors:   -EIO "SandboxFailed": the caller must not go on. Landlock alone may be absent in a kernel (ret_has_landlock). */
+ * Errors:   -EIO "SandboxFailed": the caller must not go on. Landlock alone may be absent in a
+ *           kernel (ret_has_landlock). */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>

@@ -1,9 +1,10 @@
 /* stream.h — bytes that are pulled through layers: descriptor, gzip, xz, zstd, tar member.
  * Not here: what is done with them (unpack.h).
  * Threads:  a stream belongs to one thread at a time.
- * Memory:   each stream_*() takes 'in' (also on failure) and gives a stream; stream_free() frees the whole chain. xz may
- *           use 256 MiB and zstd a window of 128 MiB, no more.
- * Errors:   -EINVAL "BadImage" for damaged input, -ENOTSUP "UnsupportedImage", -EIO "ReadFailed". */
+ * Memory:   each stream_*() takes 'in' (also on failure) and gives a stream; stream_free()
+ *           frees the whole chain. xz may use 256 MiB and zstd a window of 128 MiB, no more.
+ * Errors:   -EINVAL "BadImage" for damaged input, -ENOTSUP "UnsupportedImage", -EIO
+ *           "ReadFailed". */
 #pragma once
 #include "base/err.h"
 #include "base/str.h"

@@ -1,8 +1,11 @@
-/* test_env.h — the service inside a test's process: a store in a file, the loop in a thread, a client on its socket.
+/* test_env.h — the service inside a test's process: a store in a file, the loop in a thread, a
+ * client on its socket.
  * Not here: anything the service uses.
  * Threads:  the test's own.
- * Memory:   struct env is the test's; env_stop() and env_start() again = a clean restart over the same files.
- * Errors:   assertions of cmocka; the path of the helper comes from the command line (env_init()). */
+ * Memory:   struct env is the test's; env_stop() and env_start() again = a clean restart over
+ *           the same files.
+ * Errors:   assertions of cmocka; the path of the helper comes from the command line
+ *           (env_init()). */
 #pragma once
 #include "base/test.h"
 
@@ -36,14 +39,16 @@ void env_stop(struct env *e);
 
 /* Desired state, as awsgw writes it. */
 void env_put_volume(struct env *e, const struct volume *v);
-/* Waits until status/volume shows the state (and the generation, when it is not 0); fails the test after 20 s. Returns it. */
+/* Waits until status/volume shows the state (and the generation, when it is not 0); fails the
+ * test after 20 s. Returns it. */
 const struct volume_status *env_wait_volume(struct env *e, const char *id, const char *state);
 /* NULL when absent. */
 const struct image *env_get_image(struct env *e, const char *id);
 /* "" when the key is absent. */
 struct str env_get(struct env *e, struct str key);
 
-/* Calls image.import for the file; 'more' is further JSON members or "". Returns the code; *err gets name and message. */
+/* Calls image.import for the file; 'more' is further JSON members or "". Returns the code; *err
+ * gets name and message. */
 int env_import(struct env *e, const char *path, const char *name, const char *more,
                char ret_id[32], struct err *err);
 int env_open(struct env *e, const char *volume_id, const char *instance_id, int *ret_fd,
@@ -51,7 +56,8 @@ int env_open(struct env *e, const char *volume_id, const char *instance_id, int 
 
 /* "volumes", "images", "trash": number of entries, hidden ones too. */
 size_t env_count(struct env *e, const char *sub);
-/* True when both files have the same bytes up to the size of the first and the second is zero behind. */
+/* True when both files have the same bytes up to the size of the first and the second is zero
+ * behind. */
 bool same_bytes(const char *a, const char *b);
 /* A raw disk of 'mib' with a boot signature and data here and there. */
 void make_disk(const char *path, unsigned mib);

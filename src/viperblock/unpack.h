@@ -1,10 +1,12 @@
-/* unpack.h — takes the disk out of what it came in: hash, layers, format check, sparse write. Runs in the sandboxed
- * child.
- * Not here: conversion of disk formats (qemu-img), the sandbox (sandbox.h), who asked (image.h). Every byte of the source
- * is read once, in order (a pipe is fine): what was hashed and checked is what is written.
+/* unpack.h — takes the disk out of what it came in: hash, layers, format check, sparse write.
+ * Runs in the sandboxed child.
+ * Not here: conversion of disk formats (qemu-img), the sandbox (sandbox.h), who asked
+ *           (image.h). Every byte of the source is read once, in order (a pipe is fine): what
+ *           was hashed and checked is what is written.
  * Threads:  blocks its caller.
  * Memory:   fixed buffers and those of stream.h.
- * Errors:   those of imgfmt.h and stream.h; -ENOSPC "DiskFull" before the file system is really full; -EIO "WriteFailed". */
+ * Errors:   those of imgfmt.h and stream.h; -ENOSPC "DiskFull" before the file system is really
+ *           full; -EIO "WriteFailed". */
 #pragma once
 #include "base/err.h"
 #include "viperblock/imgfmt.h"

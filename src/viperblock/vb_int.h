@@ -1,9 +1,10 @@
 /* vb_int.h — what the parts of the service share.
  * Not here: files (folder.h).
- * Threads:  'jobs' and 'calls' belong to the loop thread; the rest is constant or safe from any thread.
+ * Threads:  'jobs' and 'calls' belong to the loop thread; the rest is constant or safe from any
+ *           thread.
  * Memory:   struct vb owns all of it.
- * Errors:   a reconciler answers 0 (done), -EAGAIN (come back later), or another errno: it was logged, and is tried again
- *           later. */
+ * Errors:   a reconciler answers 0 (done), -EAGAIN (come back later), or another errno: it was
+ *           logged, and is tried again later. */
 #pragma once
 #include "base/vec.h"
 #include "codec/json.h"

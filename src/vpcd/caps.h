@@ -6,5 +6,6 @@
 #pragma once
 #include "base/err.h"
 
-/* Keeps what networks, namespaces and starting responders take; the rest is gone for good, for children too. */
+/* Keeps what networks, namespaces and starting responders take; the rest is gone for good, for
+ * children too. */
 MUST_CHECK int caps_drop(struct err *err);

@@ -1,8 +1,10 @@
 /* dhcp.h — one DHCP request in, at most one answer out (RFC 2131, 2132). Pure: no sockets, no
- * state, no clock. Not here: which interface the request came in on (resp_dhcp.c). A lease is
- * fixed: the address belongs to the interface, so there is nothing to remember and nothing to
- * exhaust. Threads:  no state. Memory:   answers go into a buffer of the caller. Errors:
- * DHCP_IGNORE for everything that deserves no answer. */
+ * state, no clock.
+ * Not here: which interface the request came in on (resp_dhcp.c). A lease is fixed: the address
+ *           belongs to the interface, so there is nothing to remember and nothing to exhaust.
+ * Threads:  no state.
+ * Memory:   answers go into a buffer of the caller.
+ * Errors:   DHCP_IGNORE for everything that deserves no answer. */
 #pragma once
 #include "base/macro.h"
 #include "base/str.h"

@@ -1,8 +1,9 @@
 /* dns.h — DNS messages: a strict reader of questions, answers from our own zones, and the check
- * and trimming of what a forwarder got back (RFC 1035, 6891). Pure. Not here: sockets, the
- * table of questions in flight (resp_dns.c). Threads:  no state. Memory:   messages are written
- * into buffers of the caller. Errors:   see each call. Messages are never trusted: every offset
- * is checked. */
+ * and trimming of what a forwarder got back (RFC 1035, 6891). Pure.
+ * Not here: sockets, the table of questions in flight (resp_dns.c).
+ * Threads:  no state.
+ * Memory:   messages are written into buffers of the caller.
+ * Errors:   see each call. Messages are never trusted: every offset is checked. */
 #pragma once
 #include "base/macro.h"
 #include "model/network.h"

@@ -1,5 +1,5 @@
-/* Any bytes as a question from a guest and as an answer from an upstream: nothing is read or written past an end, answers belong to their
- * question, limits hold. */
+/* Any bytes as a question from a guest and as an answer from an upstream: nothing is read or
+ * written past an end, answers belong to their question, limits hold. */
 #include "vpcd/dns.h"
 #include "vpcd/facts_sample.h"
 

@@ -1,9 +1,10 @@
 /* facts.h — what a responder knows about its VPC: records that vpcd sends and the responder
- * looks up. Not here: how they are sent (responders.c), what they are used for (dhcp, dns,
- * imds). Threads:  a struct facts belongs to the responder's loop. Memory:   facts_new() gives;
- * each record has an arena of its own; look-ups borrow until the next facts_*() call that
- * changes something. Errors:   -EINVAL "BadRecord", -ENOSPC past FACTS_MAX_ENIS: the old record
- * stays. */
+ * looks up.
+ * Not here: how they are sent (responders.c), what they are used for (dhcp, dns, imds).
+ * Threads:  a struct facts belongs to the responder's loop.
+ * Memory:   facts_new() gives; each record has an arena of its own; look-ups borrow until the
+ *           next facts_*() call that changes something.
+ * Errors:   -EINVAL "BadRecord", -ENOSPC past FACTS_MAX_ENIS: the old record stays. */
 #pragma once
 #include "base/omap.h"
 #include "codec/rec.h"

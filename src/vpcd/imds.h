@@ -1,7 +1,9 @@
 /* imds.h — the metadata service as a pure function: facts and a request in, an answer out.
  * Not here: HTTP framing (net/http_server), who asks (resp_http.c finds the interface by link
- * and address). Listings are made from the same table as the leaves, so that every listed name
- * answers. Threads:  no state. Memory:   the answer lives in the arena given or in the facts.
+ *           and address). Listings are made from the same table as the leaves, so that every
+ *           listed name answers.
+ * Threads:  no state.
+ * Memory:   the answer lives in the arena given or in the facts.
  * Errors:   there are none: what is wrong is an answer with the status that AWS gives. */
 #pragma once
 #include "base/arena.h"

@@ -1,7 +1,9 @@
 /* imds_token.h — tokens of the metadata service: made and checked with a key, kept nowhere.
  * Not here: when one is needed (imds.c).
  * A token is base64 of: version, end of life (s, wall clock), 8 random bytes, HMAC-SHA-256 over
- * those, the VPC and the instance. Threads:  no state. Memory:   the token lives in the arena.
+ * those, the VPC and the instance.
+ * Threads:  no state.
+ * Memory:   the token lives in the arena.
  * Errors:   a token that is not right is simply not valid. */
 #pragma once
 #include "base/arena.h"

@@ -14,7 +14,8 @@
 
 static void put_typed(struct imds_tree *t, struct str path, struct str value, const char *type)
 {
-    /* A fact that is not known is not listed; a value that did not fit into the arena is not taken for one. */
+    /* A fact that is not known is not listed; a value that did not fit into the arena is not
+     * taken for one. */
     if (t->n == t->cap || !str_is_set(path) ||
         (!str_is_set(value) && !arena_alloc(t->arena, 1))) {
         t->is_full = true;

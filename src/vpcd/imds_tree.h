@@ -1,5 +1,7 @@
 /* imds_tree.h — everything the metadata service can tell about one instance, as a sorted table
- * of paths and values. Not here: tokens, methods, versions (imds.c). Threads:  no state.
+ * of paths and values.
+ * Not here: tokens, methods, versions (imds.c).
+ * Threads:  no state.
  * Memory:   the table and its strings live in the arena.
  * Errors:   -ENOMEM past the arena's limit. */
 #pragma once

@@ -1,5 +1,5 @@
-/* native.h — one VPC made so in the kernel: namespace, pair to the host, taps, routes, rules. Repairs what differs, removes what is ours
- * and no longer wanted, touches nothing else.
+/* native.h — one VPC made so in the kernel: namespace, pair to the host, taps, routes, rules.
+ * Repairs what differs, removes what is ours and no longer wanted, touches nothing else.
  * Not here: what is wanted (plan.c), the rules' text (ruleset.c), responders.
  * Threads:  one thread (the reconciler) uses all of it.
  * Memory:   native_new() gives.

@@ -1,4 +1,5 @@
-/* The host's side: pairs, routes to public addresses, one table, one setting; and how all of it is undone. */
+/* The host's side: pairs, routes to public addresses, one table, one setting; and how all of it
+ * is undone. */
 #include "vpcd/native_int.h"
 
 #include "base/file.h"
@@ -121,7 +122,8 @@ static void saved_path(const struct config *cfg, char out[PATH_SIZE])
     snprintf(out, PATH_SIZE, "%s/ip_forward.before", cfg->run_dir);
 }
 
-/* What it was is written down before it is changed, once: a restart must not take our own value for the old one. */
+/* What it was is written down before it is changed, once: a restart must not take our own value
+ * for the old one. */
 static int set_forwarding(const struct config *cfg, struct err *err)
 {
     uint64_t now = 0;

@@ -32,8 +32,8 @@ struct native {
     const struct config *cfg;
     char dir[PATH_SIZE];
     int empty_ns;
-    uint32_t
-        host_gateway; /* address of the host's end of each pair; 0 = none (the pool lives on an uplink) */
+    /* address of the host's end of each pair; 0 = none (the pool lives on an uplink) */
+    uint32_t host_gateway;
     struct nl *nl;     /* in the host's namespace */
     struct omap *vpcs; /* id -> struct native_vpc */
 };

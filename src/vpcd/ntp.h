@@ -2,7 +2,8 @@
  * Not here: the clock itself: the host keeps it; its state is passed in.
  * Threads:  no state.
  * Memory:   the answer goes into a buffer of the caller. Never longer than the request: no
- * amplification. Errors:   false for everything that deserves no answer. */
+ *           amplification.
+ * Errors:   false for everything that deserves no answer. */
 #pragma once
 #include "base/str.h"
 #include <stdint.h>

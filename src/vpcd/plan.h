@@ -2,8 +2,9 @@
  * Not here: making it so (native.c, host.c), nftables text (ruleset.c).
  * Threads:  a plan belongs to the thread that made it.
  * Memory:   everything lives in the arena; records are borrowed: keep them (view_ref) while the
- * plan is used. Errors:   a record that makes no sense (bad address, unknown subnet) leaves out
- * that one interface and says why in plan_eni_bad. */
+ *           plan is used.
+ * Errors:   a record that makes no sense (bad address, unknown subnet) leaves out that one
+ *           interface and says why in plan_eni_bad. */
 #pragma once
 #include "base/arena.h"
 #include "model/instance.h"
@@ -86,7 +87,8 @@ struct plan {
     size_t n_bad;
     const struct eni **gone; /* want "deleted" */
     size_t n_gone;
-    /* Something could not be read or makes no sense: nothing may be taken for "no longer wanted". */
+    /* Something could not be read or makes no sense: nothing may be taken for "no longer
+     * wanted". */
     bool is_incomplete;
 };
 

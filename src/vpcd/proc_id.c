@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <sys/syscall.h>
 
-/* Field 22 of /proc/<pid>/stat: clock ticks after boot; the name in field 2 may hold anything but ends at the last ')'. */
+/* Field 22 of /proc/<pid>/stat: clock ticks after boot; the name in field 2 may hold anything
+ * but ends at the last ')'. */
 static int start_time(pid_t pid, uint64_t *ret)
 {
     char path[64];

@@ -1,4 +1,5 @@
-/* proc_id.h — a process that outlives us, known again by pid and start time, so that nothing else is ever signalled.
+/* proc_id.h — a process that outlives us, known again by pid and start time, so that nothing
+ * else is ever signalled.
  * Not here: starting it (loop/child).
  * Threads:  no state.
  * Memory:   pidfds are given to the caller.

@@ -129,7 +129,8 @@ static int answer_open(struct vpcd *v, const struct ask *ask, const struct plan_
     if (r) {
         return r;
     }
-    /* A vhost descriptor for each queue where one message can carry them; without, QEMU copies itself. */
+    /* A vhost descriptor for each queue where one message can carry them; without, QEMU copies
+     * itself. */
     unsigned n_vhost =
         ask->is_vhost_wanted && 2 * ask->n_queues <= RPC_MAX_FDS ? ask->n_queues : 0;
     if (n_vhost && tun_open_vhost(n_vhost, fds + ask->n_queues, NULL)) {

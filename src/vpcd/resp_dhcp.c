@@ -1,4 +1,5 @@
-/* DHCP and NTP over their sockets. One socket serves all taps: the kernel says by which one a request came. */
+/* DHCP and NTP over their sockets. One socket serves all taps: the kernel says by which one a
+ * request came. */
 #include "vpcd/resp_int.h"
 
 #include "base/time.h"

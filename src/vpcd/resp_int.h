@@ -1,6 +1,8 @@
-/* resp_int.h — the responder process of one VPC: DHCP, DNS, NTP and metadata over sockets that vpcd made and passed.
+/* resp_int.h — the responder process of one VPC: DHCP, DNS, NTP and metadata over sockets that
+ * vpcd made and passed.
  * Not here: protocols (dhcp, dns, ntp, imds: pure).
- * It is the only process that reads what guests send. It has no privileges, an empty network namespace, and a list of allowed system calls.
+ * It is the only process that reads what guests send. It has no privileges, an empty network
+ * namespace, and a list of allowed system calls.
  * Threads:  one loop.
  * Memory:   struct resp lives in main().
  * Errors:   bytes of guests never end the process. */
@@ -40,13 +42,15 @@ struct resp {
 MUST_CHECK int resp_dhcp_start(struct resp *r, struct err *err);
 MUST_CHECK int resp_ntp_start(struct resp *r, struct err *err);
 MUST_CHECK int resp_dns_start(struct resp *r, struct err *err);
-/* Takes the sockets in place of those before: RESP_UPSTREAM_SOCKETS of the first name server, then of the next. */
+/* Takes the sockets in place of those before: RESP_UPSTREAM_SOCKETS of the first name server,
+ * then of the next. */
 MUST_CHECK int resp_dns_set_upstreams(struct resp *r, const int *fds, size_t n,
                                       struct err *err);
 MUST_CHECK int resp_http_start(struct resp *r, struct err *err);
 /* No new privileges, and only the system calls that the process needs from here on. */
 MUST_CHECK int resp_sandbox(struct err *err);
 
-/* Reads one datagram: address of the sender and index of the link it came by (0 without IP_PKTINFO). -EAGAIN when there is none. */
+/* Reads one datagram: address of the sender and index of the link it came by (0 without
+ * IP_PKTINFO). -EAGAIN when there is none. */
 ssize_t resp_recv(int fd, void *p, size_t size, struct sockaddr_in *from,
                   uint32_t *ret_ifindex);

@@ -143,7 +143,8 @@ int main(int argc, char **argv)
     if (start(&c, &err)) {
         return service_failed(&c.service, &err);
     }
-    /* In the loop's first turn: service_run() makes its signal descriptor before, and that call is not on the list. */
+    /* In the loop's first turn: service_run() makes its signal descriptor before, and that call
+     * is not on the list. */
     loop_post(c.service.loop, lock_up, &c);
     status = service_run(&c.service);
     return c.is_failed ? 1 : status;

@@ -13,8 +13,8 @@
 #endif
 #endif
 
-/* Not "open", not "socket", nothing that makes a process: what it holds is all it will ever hold. accept4 gives
- * connections of the passed listeners and of vpcd's own socket. */
+/* Not "open", not "socket", nothing that makes a process: what it holds is all it will ever
+ * hold. accept4 gives connections of the passed listeners and of vpcd's own socket. */
 static const int allowed[] = {
     SCMP_SYS(accept4),
     SCMP_SYS(adjtimex),

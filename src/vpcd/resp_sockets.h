@@ -1,5 +1,5 @@
-/* resp_sockets.h — the sockets of a responder, made by the privileged side: in the VPC's namespace, and towards the upstream name servers in the
- * host's.
+/* resp_sockets.h — the sockets of a responder, made by the privileged side: in the VPC's
+ * namespace, and towards the upstream name servers in the host's.
  * Not here: who reads them.
  * Threads:  no state.
  * Memory:   descriptors are given to the caller.
@@ -10,8 +10,8 @@
 
 /* ret_fds[RESP_FD_N], in the order of enum resp_fd. */
 MUST_CHECK int resp_sockets_open(int ns_fd, uint32_t vpc_dns, int *ret_fds, struct err *err);
-/* Name servers of the pools, or else of /etc/resolv.conf, that there is a way to now, with the address we would ask from: changes when the
- * host's network does. */
+/* Name servers of the pools, or else of /etc/resolv.conf, that there is a way to now, with the
+ * address we would ask from: changes when the host's network does. */
 #define RESP_UPSTREAMS_TEXT 64
 void resp_upstreams_text(const struct config *cfg, char out[RESP_UPSTREAMS_TEXT]);
 /* RESP_UPSTREAM_SOCKETS for each of them, connected. */

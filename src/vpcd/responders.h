@@ -1,4 +1,5 @@
-/* responders.h — one responder process per VPC: started, adopted after a restart, told what it must know, replaced when it dies.
+/* responders.h — one responder process per VPC: started, adopted after a restart, told what it
+ * must know, replaced when it dies.
  * Not here: what it does (resp_*.c).
  * Threads:  the reconciler's; responders_wait_fd() may be watched by any.
  * Memory:   responders_new() gives; responders_free() leaves the processes running.

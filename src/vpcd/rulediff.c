@@ -117,7 +117,8 @@ static struct omap *split_elements(struct str s)
     return m;
 }
 
-/* "delete element inet spx s { a, b }" for what is in 'from' and not in 'but'; of a map's element only the key is named. */
+/* "delete element inet spx s { a, b }" for what is in 'from' and not in 'but'; of a map's
+ * element only the key is named. */
 static void print_missing(const char *verb, const struct object *o, const struct omap *from,
                           const struct omap *but, bool is_key_only, struct buf *out)
 {
@@ -160,7 +161,8 @@ static const struct object *in_doc(const struct doc *d, const struct object *o)
     return omap_get(d->by_key, o->key);
 }
 
-/* Neighbours of one table share its block: the library takes memory by the megabyte for hundreds of blocks. */
+/* Neighbours of one table share its block: the library takes memory by the megabyte for
+ * hundreds of blocks. */
 static void print_block(const struct object *o, struct str inside, struct str *open_table,
                         struct buf *out)
 {

@@ -3,8 +3,10 @@
  * Both replace their tables as a whole in one transaction. Base chains have policy accept and
  * end in "drop": while a transaction is being prepared the new chains are already hooked but
  * empty, and the old ones still rule, so no packet is lost or let through. Only numbers, link
- * names of ours and well-formed ids are printed, never text of a user. Threads, memory: the
- * text is appended to a buffer of the caller. Errors:   buf_ok() of the buffer. */
+ * names of ours and well-formed ids are printed, never text of a user.
+ * Threads:  no state.
+ * Memory:   the text is appended to a buffer of the caller.
+ * Errors:   buf_ok() of the buffer. */
 #pragma once
 #include "base/buf.h"
 #include "model/config.h"
@@ -21,7 +23,8 @@
                    entry is permanent */
 #define LINK_VPC_IP       0xa9feff02u /* 169.254.255.2: towards the VPC */
 
-/* Name of an empty chain that the document makes: when it is there, exactly this text is in force. */
+/* Name of an empty chain that the document makes: when it is there, exactly this text is in
+ * force. */
 #define RULESET_MARK_SIZE 35
 
 /* Table inet spx and table netdev spx_guard of a VPC. */

@@ -1,4 +1,5 @@
-/* status/eni: written when it differs from what the store holds, removed when the interface's spec is gone. */
+/* status/eni: written when it differs from what the store holds, removed when the interface's
+ * spec is gone. */
 #include "vpcd/vpcd_int.h"
 
 #include "model/keys.h"

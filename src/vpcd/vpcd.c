@@ -98,7 +98,8 @@ void vpcd_poke(struct vpcd *v)
     }
 }
 
-/* In the loop's first turn, when service_run() has just said "ok": it is not, before the first round. */
+/* In the loop's first turn, when service_run() has just said "ok": it is not, before the first
+ * round. */
 static void say_starting(void *ctx)
 {
     struct vpcd *v = ctx;

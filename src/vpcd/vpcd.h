@@ -1,7 +1,9 @@
-/* vpcd.h — the network service: watches the store, makes the network so, reports, opens taps for compute.
+/* vpcd.h — the network service: watches the store, makes the network so, reports, opens taps
+ * for compute.
  * Not here: how (native.c, responders.c), what (plan.c).
- * Threads:  the loop answers requests; one pool thread ("reconciler") does everything that blocks, one round after the other. A round is:
- *           copy the records, plan, apply, tell the responders, answer waiting eni.open, write status.
+ * Threads:  the loop answers requests; one pool thread ("reconciler") does everything that
+ *           blocks, one round after the other. A round is: copy the records, plan, apply, tell
+ *           the responders, answer waiting eni.open, write status.
  * Memory:   vpcd_new() gives.
  * Errors:   what fails is logged, shown in status/eni and by "health", and tried again. */
 #pragma once

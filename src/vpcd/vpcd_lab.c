@@ -1,5 +1,6 @@
-/* Helper of vpcd_component_test.py: plays awsgw (writes records) and QEMU (holds the taps of an interface and carries its frames to a
- * tap inside a "guest", which is a namespace with the kernel's own network stack). */
+/* Helper of vpcd_component_test.py: plays awsgw (writes records) and QEMU (holds the taps of an
+ * interface and carries its frames to a tap inside a "guest", which is a namespace with the
+ * kernel's own network stack). */
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/time.h"

@@ -1,5 +1,5 @@
-/* Cases of the ec2 and query protocols on two small services made for them (ec2like.api, querylike.api): the situations of the
- * public protocol tests, and what bad input gets. */
+/* Cases of the ec2 and query protocols on two small services made for them (ec2like.api,
+ * querylike.api): the situations of the public protocol tests, and what bad input gets. */
 #include "aws/codec_in.h"
 #include "aws/codec_out.h"
 #include "aws/tests/api/ec2like.h"
@@ -100,7 +100,8 @@ static void test_ec2_input(void **state)
         {"Nested.1.2=b&Nested.1.1=a&Nested.3.1=c",
          "<nested><item><item>a</item><item>b</item></item><item><item>c</item></item></"
          "nested>"},
-        {"ClientToken=t&Shade=dark+blue&Text=%E6%97%A5%E6%9C%AC%E8%AA%9E", /* three characters, nine bytes */
+        /* three characters, nine bytes */
+        {"ClientToken=t&Shade=dark+blue&Text=%E6%97%A5%E6%9C%AC%E8%AA%9E",
          "<text>\xe6\x97\xa5\xe6\x9c\xac\xe8\xaa\x9e</text><shade>dark "
          "blue</shade><clientToken>t</clientToken>"},
     };

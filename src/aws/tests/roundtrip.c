@@ -1,6 +1,9 @@
-/* roundtrip.c — the codec as a filter, for roundtrip_test.py: reads lines, writes "ok LENGTH" or "error LENGTH", a newline, and so many
- * bytes. SERVICE SHAPE 0|1 FORM: decodes the form into the structure of SHAPE (1: with the model's checks) and encodes it as XML.
- * SERVICE OPERATION 2 FORM: the same for an output, as a whole answer. SERVICE CODE 3 TEXT: the body of that error.
+/* roundtrip.c — the codec as a filter, for roundtrip_test.py: reads lines, writes "ok LENGTH"
+ * or "error LENGTH", a newline, and so many bytes.
+ *   SERVICE SHAPE 0|1 FORM    decodes the form into the structure of SHAPE (1: with the model's
+ *                             checks) and encodes it as XML
+ *   SERVICE OPERATION 2 FORM  the same for an output, as a whole answer
+ *   SERVICE CODE 3 TEXT       the body of that error
  * Not a test of its own. */
 #include "aws/api/ec2.h"
 #include "aws/api/iam.h"

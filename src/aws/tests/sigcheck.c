@@ -1,5 +1,6 @@
-/* sigcheck.c — the verifier as a filter, for signature_test.py: one request a line, "METHOD PATH QUERY BODY NOW_S NAME VALUE NAME VALUE ..." with
- * each field in hex ("-" = absent); answers "ok" or the error's name. Key AKIDEXAMPLE, region us-east-1, any service.
+/* sigcheck.c — the verifier as a filter, for signature_test.py: one request a line, "METHOD
+ * PATH QUERY BODY NOW_S NAME VALUE NAME VALUE ..." with each field in hex ("-" = absent);
+ * answers "ok" or the error's name. Key AKIDEXAMPLE, region us-east-1, any service.
  * Not a test of its own. */
 #include "aws/sigv4.h"
 #include "base/num.h"
