@@ -1,0 +1,273 @@
+"""The command against real services: init, up, accounts, images, the store, certificates, down.
+
+Needs no root and no guests: state, viperblock and awsgw run as whoever runs the test, in a folder of their own.
+SPX: the program; the services are found in the build tree beside it."""
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+import stat
+import subprocess
+import tempfile
+import time
+import unittest
+
+SPX = os.environ["SPX"]
+HEADER = "NAME  | STATUS | ROLES        | IP        | REGION         | AZ              | VMs | SERVICES\n"
+ROW = "node1 | Ready  | state:leader | 127.0.0.1 | ap-southeast-2 | ap-southeast-2a | 0   | state,viperblock,awsgw\n"
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Node(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.dir = tempfile.mkdtemp(prefix="spxc-")
+        cls.home = os.path.join(cls.dir, "home")
+        os.makedirs(os.path.join(cls.home, ".aws"))
+        with open(os.path.join(cls.home, ".aws", "config"), "w") as f:
+            f.write("# mine\n[default]\nregion = eu-west-1\n")
+        cls.conf = os.path.join(cls.dir, "etc", "spinifex.toml")
+        cls.port = free_port()
+        cls.env = {k: v for k, v in os.environ.items() if not k.startswith("AWS_") and k not in ("SUDO_USER", "SPX_CONFIG")}
+        cls.env.update(HOME=cls.home, SPX_CONFIG=cls.conf)
+        cls.init_args = ["admin", "init", "--config-dir", os.path.join(cls.dir, "etc"), "--data-dir", os.path.join(cls.dir, "data"),
+                         "--run-dir", os.path.join(cls.dir, "run"), "--host", "127.0.0.1", "--port", str(cls.port), "--uid-base", "0"]
+        cls.run_spx(*cls.init_args, check=True)
+        # Guests and networks need root: left out here.
+        with open(cls.conf) as f:
+            text = f.read()
+        with open(cls.conf, "w") as f:
+            f.write(text.replace("uid_base = 0\n", 'uid_base = 0\nservices = ["state", "viperblock", "awsgw"]\n'))
+        cls.run_spx("up", "--detach", check=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.run_spx("down")
+        shutil.rmtree(cls.dir)
+
+    @classmethod
+    def run_spx(cls, *args, check=False):
+        r = subprocess.run([SPX, *args], env=cls.env, capture_output=True, text=True, timeout=120)
+        if check and r.returncode != 0:
+            raise AssertionError(f"spx {' '.join(args)}: {r.returncode}\n{r.stdout}{r.stderr}")
+        return r
+
+    def ok(self, *args):
+        r = self.run_spx(*args)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        return r.stdout
+
+    def js(self, *args):
+        return json.loads(self.ok(*args, "--output", "json"))
+
+    def refused(self, status, pattern, *args):
+        r = self.run_spx(*args)
+        self.assertEqual(r.returncode, status, r.stdout + r.stderr)
+        self.assertRegex(r.stderr, pattern)
+
+    def path(self, *parts):
+        return os.path.join(self.dir, *parts)
+
+    def mode(self, *parts):
+        return stat.S_IMODE(os.stat(self.path(*parts)).st_mode)
+
+    def supervisor(self):
+        with open(self.path("run", "up.lock")) as f:
+            return int(f.read())
+
+    def server_certificate(self):
+        context = ssl.create_default_context(cafile=self.path("etc", "ca.pem"))
+        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as s, context.wrap_socket(s, server_hostname="localhost") as t:
+            return t.getpeercert()
+
+    def wait(self, what, seconds=30):
+        end = time.monotonic() + seconds
+        while True:
+            r = what()
+            if r:
+                return r
+            self.assertLess(time.monotonic(), end, "waited too long")
+            time.sleep(0.05)
+
+    def test_files_of_init(self):
+        for name in ("root.key", "ca.key"):
+            self.assertEqual(self.mode("data", "keys", name), 0o600)
+        self.assertEqual(self.mode("data", "awsgw", "server.key"), 0o600)
+        self.assertEqual(self.mode("data", "state"), 0o700)
+        self.assertEqual(self.mode("etc", "ca.pem"), 0o644)
+        self.assertEqual(self.mode("home", ".aws", "credentials"), 0o600)
+        with open(self.path("home", ".aws", "config")) as f:
+            text = f.read()
+        self.assertTrue(text.startswith("# mine\n[default]\nregion = eu-west-1\n"), text)
+        self.assertIn(f"[profile spinifex]\nregion = ap-southeast-2\nendpoint_url = https://127.0.0.1:{self.port}\n", text)
+
+    def test_init_again_changes_nothing(self):
+        before = {}
+        for name in ("data/keys/root.key", "data/keys/ca.key", "data/awsgw/server.pem", "etc/spinifex.toml", "home/.aws/credentials"):
+            with open(self.path(name)) as f:
+                before[name] = f.read()
+        # The store is in use: init cannot open it, and says so.
+        self.refused(1, "state.db", *self.init_args)
+        for name, text in before.items():
+            with open(self.path(name)) as f:
+                self.assertEqual(f.read(), text, name)
+
+    def test_nodes(self):
+        self.assertEqual(self.ok("get", "nodes"), HEADER + ROW)
+        node, = self.js("get", "nodes")
+        self.assertEqual(node["services"], ["state", "viperblock", "awsgw"])
+        self.assertEqual(node["vms"], 0)
+        top = self.js("top", "nodes")
+        self.assertEqual([n["name"] for n in top["nodes"]], ["node1"])
+        for kind in ("vms", "volumes"):
+            self.assertEqual(self.js("get", kind), [])
+        self.assertEqual(self.js("config", "check")["ok"], True)
+        self.assertEqual(self.ok("config", "get", "endpoint"), f"https://127.0.0.1:{self.port}\n")
+
+    def test_accounts(self):
+        new = self.js("admin", "account", "create", "factory floor")
+        self.assertRegex(new["account"], r"^[1-9][0-9]{11}$")
+        self.assertRegex(new["access_key_id"], r"^AKIA[A-Z2-7]{16}$")
+        self.assertRegex(new["secret_access_key"], r"^[A-Za-z0-9+/]{40}$")
+        self.refused(1, "already", "admin", "account", "create", "factory floor")
+        self.refused(1, "name of an account", "admin", "account", "create", "a/b")
+        self.assertIn("factory floor", [a["name"] for a in self.js("admin", "account", "list")])
+        key = self.js("admin", "account", "key", new["account"])
+        self.assertNotEqual(key["access_key_id"], new["access_key_id"])
+        self.refused(1, "already has 2 access keys", "admin", "account", "key", new["account"])
+        self.ok("profile", "write", "--name", "floor", "--account", "factory floor")
+        with open(self.path("home", ".aws", "credentials")) as f:
+            self.assertIn(f"[floor]\naws_access_key_id = {new['access_key_id']}\n", f.read().replace(key["access_key_id"], new["access_key_id"]))
+        self.refused(2, "12 digits", "admin", "account", "delete", "12")
+        self.ok("admin", "account", "delete", new["account"])
+        self.refused(1, "no account", "admin", "account", "delete", new["account"])
+        self.assertNotIn("factory floor", [a["name"] for a in self.js("get", "accounts")])
+        self.assertNotIn(new["account"], self.ok("admin", "state", "list"))
+
+    def test_no_secret_is_seen(self):
+        new = self.js("admin", "account", "create", "secretive")
+        dump = self.path("secret.dump")
+        self.ok("admin", "state", "dump", dump)
+        self.assertEqual(self.mode("secret.dump"), 0o600)
+        for folder, _, files in os.walk(self.path("data")):
+            for name in files:
+                with open(os.path.join(folder, name), "rb") as f:
+                    self.assertNotIn(new["secret_access_key"].encode(), f.read(), name)
+        with open(dump, "rb") as f:
+            self.assertNotIn(new["secret_access_key"].encode(), f.read())
+        self.ok("admin", "account", "delete", new["account"])
+
+    def test_state(self):
+        keys = [k["key"] for k in self.js("admin", "state", "list", "iam/account/")]
+        value = json.loads(self.ok("admin", "state", "get", keys[0]))
+        self.assertEqual(value["status"], "active")
+        self.assertEqual(self.js("admin", "state", "get", keys[0])["value"], value)
+        self.refused(1, "spx admin state get:", "admin", "state", "get", "iam/account/none")
+        self.assertGreater(self.js("admin", "state", "stats")["revision"], 0)
+        dump = self.path("dump")
+        self.ok("admin", "state", "dump", dump)
+        self.js("admin", "account", "create", "made after the dump")
+        self.refused(1, "not empty", "admin", "state", "restore", dump)
+        with open(self.path("bad"), "w") as f:
+            f.write("nonsense\n")
+        self.refused(1, "spx admin state restore:", "admin", "state", "restore", "--force", self.path("bad"))
+        self.assertIn("made after the dump", [a["name"] for a in self.js("get", "accounts")])
+        self.ok("admin", "state", "restore", "--force", dump)
+        self.assertNotIn("made after the dump", [a["name"] for a in self.js("get", "accounts")])
+
+    def test_images(self):
+        disk = self.path("tiny-1.0.raw")
+        with open(disk, "wb") as f:
+            f.truncate(1 << 20)
+            f.seek(510)
+            f.write(b"\x55\xaa")
+        self.refused(1, "expected|Mismatch|SHA", "admin", "images", "import", disk, "--sha256", "0" * 64)
+        image = self.ok("admin", "images", "import", disk).strip()
+        self.assertRegex(image, r"^ami-[0-9a-f]{17}$")
+        self.refused(1, "already in use", "admin", "images", "import", disk)
+        mine, = [i for i in self.js("admin", "images", "list") if i["image"] == image]
+        self.assertEqual((mine["name"], mine["status"], mine["public"], mine["size"]), ("tiny-1.0", "available", "yes", 1 << 20))
+        other = self.js("admin", "images", "import", disk, "--name", "second", "--private", "--boot-mode", "uefi")["image_id"]
+        shown, = [i for i in self.js("get", "images") if i["image"] == other]
+        self.assertEqual((shown["public"], shown["boot"]), ("no", "uefi"))
+        self.refused(1, "No such file", "admin", "images", "import", self.path("absent"))
+        self.refused(1, "does not exist", "admin", "images", "remove", "ami-00000000000000000")
+        self.refused(2, "needs --sha256", "admin", "images", "import", "http://127.0.0.1/x")
+        self.refused(2, "mini is", "admin", "images", "build", "maxi")
+        for i in (image, other):
+            self.ok("admin", "images", "remove", i)
+        self.wait(lambda: not self.js("get", "images"))
+
+    def test_certificate(self):
+        before = self.server_certificate()
+        names = [v for _, v in before["subjectAltName"]]
+        self.assertIn("localhost", names)
+        self.assertIn("127.0.0.1", names)
+        self.assertEqual(self.js("admin", "cert", "renew"), {"renewed": False})
+        self.assertEqual(self.js("admin", "cert", "renew", "--force"), {"renewed": True})
+        self.wait(lambda: self.server_certificate()["serialNumber"] != before["serialNumber"])
+
+    def test_up_when_it_is_up(self):
+        pid = self.supervisor()
+        self.ok("up", "--detach")
+        self.assertEqual(self.supervisor(), pid)
+        self.refused(1, "running already", "up")
+
+    def test_a_killed_supervisor(self):
+        pid = self.supervisor()
+        os.kill(pid, signal.SIGKILL)
+        self.ok("up", "--detach")
+        self.assertNotEqual(self.supervisor(), pid)
+        self.assertEqual(self.ok("get", "nodes"), HEADER + ROW)
+        with open(self.path("data", "log", "spx-up.log")) as f:
+            self.assertRegex(f.read(), "service.ready name=awsgw")
+
+    def test_down_and_up(self):
+        accounts = self.js("get", "accounts")
+        self.ok("down")
+        self.ok("down")
+        start = time.monotonic()
+        self.refused(1, "is it running", "get", "nodes")
+        self.assertLess(time.monotonic() - start, 5)
+        # Now the store is free: init finds everything and changes nothing.
+        out = self.ok(*self.init_args)
+        self.assertIn(accounts[0]["account"], out)
+        self.ok("up", "--detach")
+        self.assertEqual(self.js("get", "accounts"), accounts)
+
+    def test_usage(self):
+        self.refused(2, r"did you mean 'images'", "admin", "image")
+        self.refused(2, r"did you mean --output", "get", "nodes", "--outptu", "json")
+        self.refused(2, "one argument too many", "get", "nodes", "x")
+        self.refused(2, "missing argument", "admin", "state", "get")
+        self.refused(2, "--nodes is 3", "admin", "init", "--nodes", "3", "--config-dir", self.path("none"))
+        self.assertRegex(self.ok("version"), r"^spx [0-9]+\.[0-9]+\.[0-9]+\n$")
+        r = self.run_spx("admin", "state", "get", "none", "--output", "json")
+        self.assertEqual(json.loads(r.stderr)["error"]["code"], "KeyNotFound")
+        todo = [[]]
+        while todo: # every command has --help, and lists those below it
+            words = todo.pop()
+            text = self.ok(*words, "--help")
+            self.assertRegex(text, r"(?m)^Usage: spx")
+            if re.search(r"(?m)^Commands:$", text):
+                below = text.split("Commands:\n")[1].split("\n\n")[0]
+                todo += [words + [line.split()[0]] for line in below.splitlines() if words + [line.split()[0]] != ["aws"]]
+
+    def test_config_mistakes(self):
+        path = self.path("typo.toml")
+        with open(path, "w") as f:
+            f.write('version = 4\nnode = "n"\n[nodes.n]\ndata_dri = "/x"\n')
+        self.refused(1, rf"{path}:4: unknown key 'nodes.n.data_dri' \(did you mean 'data_dir'\?\)", "config", "check", path)
+        self.assertIn("`network.guest_mtu`", self.ok("config", "doc"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
