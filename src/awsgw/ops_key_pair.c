@@ -66,10 +66,6 @@ int ec2_create_key_pair(struct aws_call *call, const void *input, void *output, 
     if (r < 0) {
         return r;
     }
-    if (str_eqc(in->key_format, "ppk")) {
-        return fail(err, -EOPNOTSUPP, "UnsupportedOperation",
-                    "The key format ppk is not supported here: ask for pem.");
-    }
     AUTO(sshkey_pair_done) struct sshkey_pair made = {0};
     enum sshkey_type type = str_eqc(kp.type, "ed25519") ? SSHKEY_ED25519 : SSHKEY_RSA;
     if ((r = sshkey_generate(type, kp.name, &made, err)) < 0) {
@@ -83,7 +79,9 @@ int ec2_create_key_pair(struct aws_call *call, const void *input, void *output, 
     out->key_pair_id = kp.id;
     out->key_name = kp.name;
     out->key_fingerprint = kp.fingerprint;
-    out->key_material = arena_str_dup(call->arena, secret_str(&made.private_pem));
+    out->key_material = arena_str_dup(
+        call->arena,
+        secret_str(str_eqc(in->key_format, "ppk") ? &made.private_ppk : &made.private_pem));
     tags_out(call->arena, tags, &out->tags);
     return 0;
 }

@@ -8,40 +8,38 @@
 
 #include <errno.h>
 
-#define MAX_DISKS \
-/* EBS attachments that EC2 shows for virtualised types; the guest's root ports bound it
-     * further */
-28
+/* EBS attachments that EC2 shows for virtualised types; the guest's root ports bound it further. */
+#define MAX_DISKS 28
 
-    /* ---- DescribeInstanceTypes ---- */
+/* ---- DescribeInstanceTypes ---- */
 
-    static const char *const type_filters[] = {
-        "auto-recovery-supported",
-        "bare-metal",
-        "burstable-performance-supported",
-        "current-generation",
-        "dedicated-hosts-supported",
-        "ebs-info.ebs-optimized-support",
-        "ebs-info.encryption-support",
-        "ebs-info.nvme-support",
-        "free-tier-eligible",
-        "hibernation-supported",
-        "hypervisor",
-        "instance-storage-supported",
-        "instance-type",
-        "memory-info.size-in-mib",
-        "network-info.ena-support",
-        "network-info.efa-supported",
-        "network-info.ipv6-supported",
-        "network-info.maximum-network-interfaces",
-        "processor-info.supported-architecture",
-        "supported-boot-mode",
-        "supported-root-device-type",
-        "supported-usage-class",
-        "supported-virtualization-type",
-        "vcpu-info.default-cores",
-        "vcpu-info.default-threads-per-core",
-        "vcpu-info.default-vcpus",
+static const char *const type_filters[] = {
+    "auto-recovery-supported",
+    "bare-metal",
+    "burstable-performance-supported",
+    "current-generation",
+    "dedicated-hosts-supported",
+    "ebs-info.ebs-optimized-support",
+    "ebs-info.encryption-support",
+    "ebs-info.nvme-support",
+    "free-tier-eligible",
+    "hibernation-supported",
+    "hypervisor",
+    "instance-storage-supported",
+    "instance-type",
+    "memory-info.size-in-mib",
+    "network-info.ena-support",
+    "network-info.efa-supported",
+    "network-info.ipv6-supported",
+    "network-info.maximum-network-interfaces",
+    "processor-info.supported-architecture",
+    "supported-boot-mode",
+    "supported-root-device-type",
+    "supported-usage-class",
+    "supported-virtualization-type",
+    "vcpu-info.default-cores",
+    "vcpu-info.default-threads-per-core",
+    "vcpu-info.default-vcpus",
 };
 
 struct type_ctx {

@@ -203,6 +203,9 @@ class KeyPairs(Base):
         rsa = self.ec2.create_key_pair(KeyName="rsa")
         self.assertTrue(rsa["KeyMaterial"].startswith("-----BEGIN RSA PRIVATE KEY-----"))
         self.assertRegex(rsa["KeyFingerprint"], r"^([0-9a-f]{2}:){19}[0-9a-f]{2}$")
+        ppk = self.ec2.create_key_pair(KeyName="putty", KeyType="ed25519", KeyFormat="ppk")
+        self.assertTrue(ppk["KeyMaterial"].startswith("PuTTY-User-Key-File-"))
+        self.ec2.delete_key_pair(KeyName="putty")
         imported = self.ec2.import_key_pair(KeyName="imported", PublicKeyMaterial=KEY.encode())
         names = [k["KeyName"] for k in self.ec2.describe_key_pairs()["KeyPairs"]]
         self.assertEqual(sorted(names), ["imported", "made/by us", "rsa"])
