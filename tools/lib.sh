@@ -6,7 +6,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build
 spx=$build/src/spx/spx
 
-say() { printf '\033[1m== %s\033[0m\n' "$*"; }
+if [ -t 1 ]; then bold=$'\033[1m' plain=$'\033[0m'; else bold='' plain=''; fi
+say() { printf '%s== %s%s\n' "$bold" "$*" "$plain"; }
 die() {
     printf '%s: %s\n' "$(basename "$0")" "$*" >&2
     exit 1

@@ -30,7 +30,11 @@ libcmocka-dev     unit tests
 binutils          a boot sector for tests of the guest monitor
 clang-format-14   formatting (Debian 12)
 clang-format      formatting
-openssh-client    tests log in to guests
+python3-venv      boto3 of the tests, in a folder of its own
+git               which files are ours, for the checks of style
+zstd              images as people have them
+busybox           ping that says what it got
+procps            ps: is a guest really gone
 LIST
 }
 packages_run() {
@@ -42,6 +46,8 @@ nftables          looking at rules
 iproute2          looking at links
 curl              images by URL
 e2fsprogs         the root of the small image
+xz-utils          modules of the kernel in the small image (Debian 13)
+openssh-client    the first login
 util-linux        runuser, unshare
 ca-certificates   images over HTTPS
 LIST
