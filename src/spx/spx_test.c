@@ -190,7 +190,6 @@ static void test_host(void **state)
 
 static void test_a_new_configuration_is_good(void **state)
 {
-    AUTO(arena_freep) struct arena *a = arena_new(100000);
     AUTO_BUF text;
     AUTO(config_freep) struct config *c = NULL;
     struct str servers[] = {STR("1.1.1.1"), STR("8.8.8.8")};
