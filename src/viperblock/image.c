@@ -111,24 +111,11 @@ struct settle_ctx {
     VEC(char *) known, unknown;
 };
 
-static bool is_in_store(struct vb *vb, struct str id)
-{
-    bool found = false;
-    view_lock(vb->view);
-    omap_foreach_prefix(n, view_map(vb->view), STR("spec/image/"))
-    {
-        struct key_parts k;
-        found = found || (key_parse(omap_key(n), &k) == 0 && str_eq(k.id, id));
-    }
-    view_unlock(vb->view);
-    return found;
-}
-
 static void settle_one(void *ctx, struct str id)
 {
     struct settle_ctx *c = ctx;
     AUTO_FD mark = -1;
-    bool is_known = is_in_store(c->vb, id);
+    bool is_known = vb_is_in_store(c->vb, "spec/image/", id);
     if (folder_open_file(c->vb->folder, FOLDER_IMAGE, id, MARK, O_RDONLY, &mark, NULL) == 0) {
         char *copy = strndup(id.p, id.n);
         if (!copy) {

@@ -3,6 +3,7 @@
 #include "base/vec.h"
 #include "model/keys.h"
 #include "model/obj.h"
+#include "viperblock/copy.h"
 #include "viperblock/vb_int.h"
 #include <assert.h>
 #include <errno.h>
@@ -15,6 +16,7 @@ LOG_MODULE("viperblock");
 #define MAX_IMPORTS      32u
 #define VIEW_TIMEOUT     (30 * NS_PER_S)
 #define RETRY_MIN        (500 * NS_PER_MS)
+#define ROOM_EVERY       (10 * NS_PER_S)
 #define RETRY_MAX        (30 * NS_PER_S)
 
 static void take_touched(void *ctx);
@@ -80,6 +82,19 @@ int vb_put_rec(struct vb *vb, struct str key, const struct rec_desc *d, const vo
         return fail(err, -EAGAIN, "Unavailable", "the store does not show what was written");
     }
     return rc;
+}
+
+bool vb_is_in_store(struct vb *vb, const char *prefix, struct str id)
+{
+    bool found = false;
+    view_lock(vb->view);
+    omap_foreach_prefix(n, view_map(vb->view), str_c(prefix))
+    {
+        struct key_parts k;
+        found = found || (key_parse(omap_key(n), &k) == 0 && str_eq(k.id, id));
+    }
+    view_unlock(vb->view);
+    return found;
 }
 
 /* --- jobs: one per key, never two at once for one key ---------------------------------------
@@ -202,6 +217,27 @@ static void take_touched(void *ctx)
     free(keys);
 }
 
+/* Health tells when nothing new can be made, before somebody tries. */
+static void on_room(void *ctx)
+{
+    struct vb *vb = ctx;
+    struct err err = ERR_INIT;
+    bool is_low = copy_check_room(folder_fd(vb->folder), 0, &err) != 0;
+    if (is_low != vb->is_low) {
+        vb->is_low = is_low;
+        if (is_low) {
+            log_warn("disk.low", KV_ERR(&err));
+        } else {
+            log_info("disk.has_room_again");
+        }
+        if (vb->o.service) {
+            service_set_status(vb->o.service, is_low ? "degraded" : "ok",
+                               is_low ? err.msg : NULL);
+        }
+    }
+    loop_timer_set(vb->room_timer, time_mono_ns() + ROOM_EVERY);
+}
+
 /* --- life -----------------------------------------------------------------------------------
  */
 
@@ -233,6 +269,7 @@ void vb_free(struct vb *vb)
     }
     drain_loop(vb->o.loop);
     loop_timer_free(vb->retry_timer);
+    loop_timer_free(vb->room_timer);
     omap_free(vb->jobs, job_free);
     for (size_t i = 0; i < vb->touched.n; i++) {
         free(vb->touched.v[i]);
@@ -274,6 +311,7 @@ int vb_new(const struct vb_opts *o, struct vb **ret, struct err *err)
     pthread_mutex_init(&vb->mu, NULL);
     vb->jobs = omap_new();
     vb->retry_timer = loop_timer_new(o->loop, on_retry, vb);
+    vb->room_timer = loop_timer_new(o->loop, on_room, vb);
     AUTO(vb_freep) struct vb *owned = vb;
     int rc = folder_open(o->data_dir, &vb->folder, err);
     rc = rc != 0 ? rc : folder_clean(vb->folder, err);
@@ -281,12 +319,15 @@ int vb_new(const struct vb_opts *o, struct vb **ret, struct err *err)
                  : view_open(o->kv, prefixes, ARRAY_LEN(prefixes), &ops, vb, VIEW_TIMEOUT,
                              &vb->view, err);
     rc = rc != 0 ? rc : image_settle(vb, err);
+    rc = rc != 0 ? rc : volume_report_orphans(vb, err);
     if (rc != 0) {
         return rc;
     }
     vb->pool = pool_new("vb-work", N_THREADS, MAX_QUEUE);
     vb->import_pool = pool_new("vb-import", N_IMPORT_THREADS, MAX_IMPORTS);
     touch_all(vb);
+    loop_timer_set(vb->room_timer,
+                   time_mono_ns() + NS_PER_S); /* the service has said "ok" by then */
     rc = calls_start(vb, err);
     if (rc != 0) {
         return rc;

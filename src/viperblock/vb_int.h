@@ -47,7 +47,8 @@ struct vb {
     atomic_bool is_stopping;
 
     struct omap *jobs; /* key -> struct vb_job */
-    struct loop_timer *retry_timer;
+    struct loop_timer *retry_timer, *room_timer;
+    bool is_low; /* on room, as last told by health */
     VEC(struct vb_call *) calls;
 
     pthread_mutex_t mu;
@@ -70,6 +71,10 @@ int image_reconcile(struct vb *vb, struct arena *a, struct str key);
 void call_volume_open(struct vb_call *c);
 void call_image_import(struct vb_call *c);
 void call_image_remove(struct vb_call *c);
+/* Says in the log which volumes have bytes and no record: a person decides about them. */
+MUST_CHECK int volume_report_orphans(struct vb *vb, struct err *err);
+/* True when spec/<kind>/<any account>/<id> is there. */
+bool vb_is_in_store(struct vb *vb, const char *prefix, struct str id);
 /* Before anything runs: what a kill between files and store left behind. */
 MUST_CHECK int image_settle(struct vb *vb, struct err *err);
 /* The snapshot that an image carries: its folder, or false. */

@@ -296,6 +296,18 @@ int volume_reconcile(struct vb *vb, struct arena *a, struct str key)
     return rc;
 }
 
+static void report_orphan(void *ctx, struct str id)
+{
+    if (!vb_is_in_store(ctx, "spec/volume/", id)) {
+        log_warn("volume.orphan", KV_STR("volume", id));
+    }
+}
+
+int volume_report_orphans(struct vb *vb, struct err *err)
+{
+    return folder_each(vb->folder, FOLDER_VOLUME, report_orphan, vb, err);
+}
+
 /* --- volume.open ----------------------------------------------------------------------------
  */
 
