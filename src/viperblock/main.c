@@ -84,7 +84,7 @@ static int run(struct service *s, struct err *err)
         return rc;
     }
     AUTO(presence_stopp)
-    struct presence *presence = presence_start(kv, cfg, "viperblock", SPINIFEX_VERSION);
+    struct presence *presence UNUSED = presence_start(kv, cfg, "viperblock", SPINIFEX_VERSION);
     return service_run(s);
 }
 
