@@ -4,6 +4,7 @@
 #include "model/presence.h"
 #include "vpcd/caps.h"
 #include "vpcd/native.h"
+#include "vpcd/own_dir.h"
 #include "vpcd/responders.h"
 #include "vpcd/vpcd.h"
 
@@ -12,7 +13,7 @@
 #include <string.h>
 #include <sys/file.h>
 
-#define LOCK_NAME "vpcd.lock"
+#define LOCK_NAME "vpcd/lock"
 
 #ifndef SPINIFEX_VERSION
 #define SPINIFEX_VERSION "0"
@@ -22,6 +23,10 @@
 static int take_lock(const struct config *cfg, struct arena *a, int *ret_fd, struct err *err)
 {
     const char *path = config_run_path(a, cfg, LOCK_NAME);
+    int r = own_dir(config_run_path(a, cfg, "vpcd"), 0711, err);
+    if (r) {
+        return r;
+    }
     AUTO_FD fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) {
         return fail(err, -errno, "OpenFailed", "%s: %m", path);
@@ -43,8 +48,9 @@ static int teardown(struct service *s, struct err *err)
     r = r ? r : take_lock(cfg, a, &lock, err);
     r = r ? r : responders_teardown(cfg, err);
     r = r ? r : native_teardown(cfg, err);
-    if (!r && unlink(config_run_path(a, cfg, LOCK_NAME))) {
-        r = fail(err, -errno, "WriteFailed", "%s: %m", LOCK_NAME);
+    if (!r && (unlink(config_run_path(a, cfg, LOCK_NAME)) ||
+               rmdir(config_run_path(a, cfg, "vpcd")))) {
+        r = fail(err, -errno, "WriteFailed", "%s/vpcd: %m", cfg->run_dir);
     }
     return r;
 }

@@ -1,8 +1,8 @@
 #include "vpcd/native_int.h"
 
-#include "base/file.h"
 #include "os/netns.h"
 #include "os/tun.h"
+#include "vpcd/own_dir.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -61,7 +61,7 @@ int native_new(const struct config *cfg, struct native **ret, struct err *err)
     int r = len < 0 || (size_t)len >= sizeof(n->dir)
                 ? fail(err, -ENAMETOOLONG, "BadConfig", "run_dir is too long")
                 : 0;
-    r = r ? r : file_mkdirs(n->dir, 0755, err);
+    r = r ? r : own_dir(n->dir, 0755, err);
     r = r ? r : open_or_create(n, NETNS_EMPTY, &n->empty_ns, err);
     r = r ? r : nl_open(&n->nl, err);
     bool is_host_only = !cfg->uplink || !*cfg->uplink;

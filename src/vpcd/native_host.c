@@ -119,7 +119,7 @@ int native_host_routes(struct native *n, struct native_vpc *nv, const struct pla
 
 static void saved_path(const struct config *cfg, char out[PATH_SIZE])
 {
-    snprintf(out, PATH_SIZE, "%s/ip_forward.before", cfg->run_dir);
+    snprintf(out, PATH_SIZE, "%s/vpcd/ip_forward.before", cfg->run_dir);
 }
 
 /* What it was is written down before it is changed, once: a restart must not take our own value

@@ -126,7 +126,7 @@ static void apply_vpc(struct vpcd *v, const struct plan_vpc *pv, struct arena *a
     }
     err_clear(&err);
     /* A guest without answers for a moment still has its network. */
-    if (!r && responders_apply(v->responders, v->native, pv, &err)) {
+    if (!r && responders_apply(v->responders, v->native, pv, v->is_full, &err)) {
         trouble(v, "responder.failed", &err);
     }
 }

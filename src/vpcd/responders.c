@@ -9,6 +9,7 @@
 #include "crypto/digest.h"
 #include "loop/child.h"
 #include "net/rpc.h"
+#include "vpcd/own_dir.h"
 #include "vpcd/proc_id.h"
 #include "vpcd/resp_facts.h"
 #include "vpcd/resp_sockets.h"
@@ -19,7 +20,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -92,12 +92,7 @@ int responders_new(const struct config *cfg, struct responders **ret, struct err
     e = !e && (n < 0 || (size_t)n >= sizeof(r->dir))
             ? fail(err, -ENAMETOOLONG, "BadConfig", "run_dir is too long")
             : e;
-    e = e ? e : file_mkdirs(r->dir, 0711, err);
-    if (!e &&
-        chmod(r->dir,
-              0711)) { /* whatever the umask: responders must get through to their folders */
-        e = fail(err, -errno, "StartFailed", "%s: %m", r->dir);
-    }
+    e = e ? e : own_dir(r->dir, 0711, err);
     e = e ? e : find_exe(r->exe, err);
     if (e) {
         responders_free(r);
@@ -401,7 +396,7 @@ static int tell_gone(struct responder *p, const struct plan_vpc *v, struct err *
 }
 
 static int tell_facts(struct responders *r, struct responder *p, struct native *n,
-                      const struct plan_vpc *v, struct err *err)
+                      const struct plan_vpc *v, bool is_full, struct err *err)
 {
     AUTO_BUF b;
     buf_init(&b, FACTS_MAX);
@@ -424,13 +419,15 @@ static int tell_facts(struct responders *r, struct responder *p, struct native *
         e = tell(p, "sync.end", STR("{}"), err);
     } else if (!e) {
         e = tell_gone(p, v, err);
+        e = !e && is_full ? tell(p, "ping", STR("{}"), err)
+                          : e; /* one that hangs is found, and replaced */
     }
     p->is_synced = !e;
     return e;
 }
 
 int responders_apply(struct responders *r, struct native *n, const struct plan_vpc *v,
-                     struct err *err)
+                     bool is_full, struct err *err)
 {
     struct responder *p = omap_get(r->all, v->spec->id);
     if (!p) {
@@ -445,7 +442,7 @@ int responders_apply(struct responders *r, struct native *n, const struct plan_v
     struct err why = ERR_INIT;
     int e = load_key(r, p, v->spec->id, &why);
     e = e ? e : make_sure_it_runs(r, p, n, v, &why);
-    e = e ? e : tell_facts(r, p, n, v, &why);
+    e = e ? e : tell_facts(r, p, n, v, is_full, &why);
     if (e && p->pidfd >= 0 && p->rpc && (e == -ETIMEDOUT || e == -ENOTCONN) &&
         time_mono_ns() - p->spawned_ns > 5 * NS_PER_S) {
         /* It runs and does not listen: a new one is better than none. */
@@ -514,9 +511,6 @@ int responders_teardown(const struct config *cfg, struct err *err)
     }
     if (d) {
         closedir(d);
-    }
-    if (rmdir(r->dir) && errno != ENOENT) {
-        return fail(err, -errno, "WriteFailed", "%s: %m", r->dir);
     }
     return 0;
 }

@@ -17,9 +17,9 @@ DEFINE_CLEANUP(struct responders *, responders_free);
 
 /* Readable when a responder has died: call responders_apply() for all. */
 int responders_wait_fd(const struct responders *r);
-/* Runs, and knows everything about the VPC. Sends only what changed since the last call. */
+/* Runs, and knows everything about the VPC. Sends only what changed since the last call; with 'is_full' it must answer in any case. */
 MUST_CHECK int responders_apply(struct responders *r, struct native *n,
-                                const struct plan_vpc *v, struct err *err);
+                                const struct plan_vpc *v, bool is_full, struct err *err);
 /* Ends the VPC's responder and removes its files. */
 void responders_remove(struct responders *r, struct str vpc_id);
 /* Ends all, also those that an earlier vpcd started. */

@@ -995,6 +995,11 @@ def a_dead_responder_is_replaced(lab):
     wait_for("a new responder", lambda: int(open(pid_file).read().split()[0]) != old)
     wait_for("its answers", lambda: a.get("/latest/meta-data/instance-id", token)[0] == 200)
     eq(a.dhcp()["ip"], "172.31.0.10")
+    # one that hangs is found too
+    old = int(open(pid_file).read().split()[0])
+    os.kill(old, signal.SIGSTOP)
+    wait_for("a new one for the one that hangs", lambda: int(open(pid_file).read().split()[0]) != old, 60)
+    wait_for("its answers", lambda: a.get("/latest/meta-data/instance-id", token)[0] == 200)
     # killed while vpcd is dead
     lab.kill_vpcd()
     os.kill(int(open(pid_file).read().split()[0]), signal.SIGKILL)
@@ -1114,6 +1119,18 @@ def responders_run_as_nobody(lab):
     caps = int(re.search(r"CapEff:\t(\w+)", open("/proc/%d/status" % lab.vpcd.pid).read()).group(1), 16)
     for cap in (16, 22, 19, 25):  # SYS_MODULE, SYS_BOOT, SYS_PTRACE, SYS_TIME
         assert not caps >> cap & 1, "capability %d" % cap
+    # a folder that another service made is not trusted with pids that are signalled and keys
+    lab.vpcd.terminate()
+    lab.vpcd.wait(20)
+    lab.host.run(BIN + "/spx-vpcd", "--config", lab.config, "--teardown")
+    for name in ("vpcd", "netns"):
+        os.mkdir(lab.run_dir + "/" + name)
+        os.chown(lab.run_dir + "/" + name, 77003, 77003)
+        p = subprocess.run(["nsenter", "--net=" + lab.host.path, BIN + "/spx-vpcd", "--config", lab.config], capture_output=True, text=True, env=ENV,
+                           timeout=20)
+        assert p.returncode == 1 and "belongs to another user" in p.stderr, p
+        os.rmdir(lab.run_dir + "/" + name)
+    lab.start_vpcd()
     # nobody but root may ask for taps
     sock = lab.run_dir + "/vpcd.sock"
     p = subprocess.run(["setpriv", "--reuid=77003", "--regid=77003", "--clear-groups", BIN + "/vpcd_lab", "call", sock, "eni.open",
