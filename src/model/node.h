@@ -40,6 +40,10 @@ extern const struct rec_desc node_service_desc;
 /* claim/capacity/<node>: changed in the transaction that starts or ends an instance */
 struct node_capacity {
     struct rec_head head;
-    uint64_t used_vcpus, used_memory_mib;
+    uint64_t used_cpu_percent; /* 100 = one CPU of the host: node_cpu_percent() */
+    uint64_t used_memory_mib;
 };
 extern const struct rec_desc node_capacity_desc;
+
+/* What vCPUs count for in admission, in percent of a CPU: burstable ones share a CPU among 'overcommit' (docs/guides). */
+uint64_t node_cpu_percent(uint64_t n_vcpus, bool is_burstable, uint64_t overcommit);

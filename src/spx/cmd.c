@@ -287,7 +287,7 @@ int spx_config(struct spx *s, struct err *err)
 
 /* The clients of rpc.h wait for a service that is not there; a person wants to hear of it at
  * once. */
-static int check_socket(const char *path, struct err *err)
+int spx_check_socket(const char *path, struct err *err)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     AUTO_FD fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -318,7 +318,7 @@ int spx_state(struct spx *s, struct err *err)
         return r;
     }
     const char *path = config_run_path(s->arena, s->cfg, "state.sock");
-    r = check_socket(path, err);
+    r = spx_check_socket(path, err);
     return r < 0 ? r : kv_open_remote_as(path, "admin", &s->kv, err);
 }
 
@@ -338,7 +338,7 @@ int spx_call(struct spx *s, const char *socket_name, const char *method, struct 
         return r;
     }
     const char *path = config_run_path(s->arena, s->cfg, socket_name);
-    r = check_socket(path, err);
+    r = spx_check_socket(path, err);
     if (r < 0) {
         return r;
     }

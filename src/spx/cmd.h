@@ -76,6 +76,8 @@ MUST_CHECK int spx_state(struct spx *s, struct err *err);
 /* "AccessDenied" unless root. */
 MUST_CHECK int spx_need_root(const struct spx *s, struct err *err);
 
+/* 0 when somebody answers there; else at once -ENOTCONN or -EACCES, with what to do. */
+MUST_CHECK int spx_check_socket(const char *path, struct err *err);
 /* One call to a service's socket: 'payload' JSON, the answer parsed. 'fd' -1 = none. */
 struct json;
 MUST_CHECK int spx_call(struct spx *s, const char *socket_name, const char *method,

@@ -337,17 +337,16 @@ int cmd_get_accounts(struct spx *s, struct err *err)
     return 0;
 }
 
-/* How many more of a type fit into what a node has left. */
+/* How many more of a type fit into what a node has left, by the rule of admission: vCPUs are counted
+ * in hundredths, and those of burstable types cost a share of one. */
 static uint64_t n_fitting(const struct config *cfg, const struct node_facts *f,
                           const struct node_capacity *used, const struct instance_type *type)
 {
-    uint64_t cpus = f->usable_vcpus, used_cpus = used ? used->used_vcpus : 0;
+    uint64_t cpus = f->usable_vcpus * 100, used_cpus = used ? used->used_vcpus : 0;
     uint64_t mem = f->usable_memory_mib, used_mem = used ? used->used_memory_mib : 0;
-    if (type->is_burstable) {
-        cpus *= cfg->vcpu_overcommit_burstable;
-    }
-    uint64_t by_cpu =
-        cpus > used_cpus && type->n_vcpus ? (cpus - used_cpus) / type->n_vcpus : 0;
+    uint64_t cost =
+        type->n_vcpus * 100 / (type->is_burstable ? cfg->vcpu_overcommit_burstable : 1);
+    uint64_t by_cpu = cpus > used_cpus && cost ? (cpus - used_cpus) / cost : 0;
     uint64_t by_mem =
         mem > used_mem && type->memory_mib ? (mem - used_mem) / type->memory_mib : 0;
     return MIN(by_cpu, by_mem);
@@ -369,13 +368,43 @@ static void type_rows(struct spx *s, struct table *t, const struct node_rows *ro
     }
 }
 
+/* One row a node: for people "used/whole", for programs the numbers. */
+static void top_row(struct spx *s, struct table *t, const struct node_row *row,
+                    const struct node_capacity *c, uint64_t n_vms)
+{
+    const struct node_facts *f = row->facts;
+    uint64_t cpus = f ? f->usable_vcpus : 0, used_cpus = c ? c->used_vcpus : 0;
+    uint64_t mem = f ? f->usable_memory_mib : 0, used_mem = c ? c->used_memory_mib : 0;
+    table_str(t, row->name);
+    if (s->is_json) {
+        table_u64(t, used_cpus);
+        table_u64(t, cpus);
+        table_u64(t, used_mem);
+        table_u64(t, mem);
+    } else {
+        struct str used = table_size(s->arena, used_mem << 20);
+        struct str whole = table_size(s->arena, mem << 20);
+        table_str(t,
+                  arena_fmt(s->arena, "%llu.%02llu/%llu", (unsigned long long)used_cpus / 100,
+                            (unsigned long long)used_cpus % 100, (unsigned long long)cpus));
+        table_str(t, arena_fmt(s->arena, "%.*s/%.*s", STR_ARG(used), STR_ARG(whole)));
+    }
+    table_str(t, f ? f->accel : STR_NONE);
+    table_str(t, STR_NONE); /* no GPUs are managed yet: "-" */
+    table_u64(t, n_vms);
+}
+
 int cmd_top_nodes(struct spx *s, struct err *err)
 {
     static const struct table_col cols[] = {
-        {"NAME", "name"},         {"CPU", "vcpus_used"},
-        {"CPUS", "vcpus"},        {"MEM", "memory_mib_used"},
-        {"MEMORY", "memory_mib"}, {"ACCEL", "accel"},
-        {"GPU", "gpu"},           {"VMs", "vms"},
+        {"NAME", "name"},   {"CPU", NULL}, {"MEMORY", NULL},
+        {"ACCEL", "accel"}, {"GPU", NULL}, {"VMs", NULL},
+    };
+    static const struct table_col json_cols[] = {
+        {"", "name"},       {"", "vcpus_used_hundredths"},
+        {"", "vcpus"},      {"", "memory_mib_used"},
+        {"", "memory_mib"}, {"", "accel"},
+        {"", "gpu"},        {"", "vms"},
     };
     static const struct table_col type_cols[] = {
         {"NODE", "node"},  {"INSTANCE TYPE", "instance_type"}, {"AVAILABLE", "available"},
@@ -389,21 +418,12 @@ int cmd_top_nodes(struct spx *s, struct err *err)
     if (r < 0) {
         return r;
     }
-    struct table *t = table_new(s->arena, cols, ARRAY_LEN(cols));
+    struct table *t = s->is_json ? table_new(s->arena, json_cols, ARRAY_LEN(json_cols))
+                                 : table_new(s->arena, cols, ARRAY_LEN(cols));
     struct table *types = table_new(s->arena, type_cols, ARRAY_LEN(type_cols));
     for (size_t i = 0; i < rows.n; i++) {
-        const struct node_facts *f = rows.v[i].facts;
-        const struct node_capacity *c = data_find(&capacity, rows.v[i].name);
-        table_str(t, rows.v[i].name);
-        table_u64(t, c ? c->used_vcpus : 0);
-        table_u64(t, f ? f->usable_vcpus : 0);
-        table_num(t, c ? c->used_memory_mib : 0,
-                  table_size(s->arena, (c ? c->used_memory_mib : 0) << 20));
-        table_num(t, f ? f->usable_memory_mib : 0,
-                  table_size(s->arena, (f ? f->usable_memory_mib : 0) << 20));
-        table_str(t, f ? f->accel : STR_NONE);
-        table_str(t, STR_NONE); /* no GPUs are managed yet: "-" */
-        table_u64(t, count_vms(&instances, rows.v[i].name));
+        top_row(s, t, &rows.v[i], data_find(&capacity, rows.v[i].name),
+                count_vms(&instances, rows.v[i].name));
     }
     type_rows(s, types, &rows, &capacity);
     if (s->is_json) {

@@ -84,6 +84,9 @@ static int take_config(struct spx *s, const char *path, struct buf *text, bool *
     bool is_there = access(path, F_OK) == 0;
     *ret_is_new = !is_there || spx_is_set(s, "--force");
     if (!*ret_is_new) {
+        if (!s->is_json) {
+            fprintf(stderr, "%s is there: its settings stay (--force writes it again)\n", path);
+        }
         return config_load(path, &s->cfg, err);
     }
     int r = make_text(s, text);

@@ -30,6 +30,7 @@ static const struct {
 };
 
 #define LOCK_FILE      "up.lock"
+#define SILENCE_LIMIT  (15 * NS_PER_S)
 #define TEARDOWN_LIMIT (60 * NS_PER_S)
 #define GUEST_LIMIT    (150 * NS_PER_S) /* ACPI shutdown, then force */
 
@@ -199,6 +200,28 @@ static int prepare(struct spx *s, struct err *err)
     return r;
 }
 
+/* Services that somebody else has started (systemd) must not lose their sockets to ours; those of a
+ * supervisor that was killed end by themselves, after their last requests. */
+static int wait_for_silence(const struct supervise_opts *o, struct err *err)
+{
+    uint64_t end = time_mono_ns() + SILENCE_LIMIT;
+    for (size_t i = 0; i < o->n_services;) {
+        if (spx_check_socket(o->services[i].socket, NULL) < 0) {
+            i++;
+            continue;
+        }
+        if (time_mono_ns() > end) {
+            fail(err, -EBUSY, "AlreadyRunning",
+                 "%s answers already, and was not started by 'spx up'", o->services[i].name);
+            err_hint(err, "systemctl stop spinifex.target");
+            return -EBUSY;
+        }
+        const struct timespec wait = {.tv_nsec = 100000000};
+        nanosleep(&wait, NULL);
+    }
+    return 0;
+}
+
 int cmd_up(struct spx *s, struct err *err)
 {
     struct supervise_service services[ARRAY_LEN(order)];
@@ -223,6 +246,10 @@ int cmd_up(struct spx *s, struct err *err)
     }
     if (lock < 0) {
         return r < 0 ? r : lock;
+    }
+    r = wait_for_silence(&o, err);
+    if (r < 0) {
+        return r;
     }
     if (spx_is_set(s, "--detach")) {
         r = detach(arena_cstr(s->arena, arena_fmt(s->arena, "%s/spx-up.log", o.log_dir)),
