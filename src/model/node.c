@@ -43,7 +43,12 @@ static const struct rec_field node_service_fields[] = {
 REC_DESC(node_service_desc, struct node_service, "node service", 1, node_service_fields);
 
 static const struct rec_field node_capacity_fields[] = {
-    REC_FIELD(struct node_capacity, REC_U64, used_vcpus),
+    REC_FIELD(struct node_capacity, REC_U64, used_cpu_percent),
     REC_FIELD(struct node_capacity, REC_U64, used_memory_mib),
 };
 REC_DESC(node_capacity_desc, struct node_capacity, "node capacity", 1, node_capacity_fields);
+
+uint64_t node_cpu_percent(uint64_t n_vcpus, bool is_burstable, uint64_t overcommit)
+{
+    return n_vcpus * 100 / (is_burstable ? MAX(overcommit, (uint64_t)1) : 1);
+}

@@ -342,7 +342,7 @@ int cmd_get_accounts(struct spx *s, struct err *err)
 static uint64_t n_fitting(const struct config *cfg, const struct node_facts *f,
                           const struct node_capacity *used, const struct instance_type *type)
 {
-    uint64_t cpus = f->usable_vcpus * 100, used_cpus = used ? used->used_vcpus : 0;
+    uint64_t cpus = f->usable_vcpus * 100, used_cpus = used ? used->used_cpu_percent : 0;
     uint64_t mem = f->usable_memory_mib, used_mem = used ? used->used_memory_mib : 0;
     uint64_t cost =
         type->n_vcpus * 100 / (type->is_burstable ? cfg->vcpu_overcommit_burstable : 1);
@@ -373,7 +373,7 @@ static void top_row(struct spx *s, struct table *t, const struct node_row *row,
                     const struct node_capacity *c, uint64_t n_vms)
 {
     const struct node_facts *f = row->facts;
-    uint64_t cpus = f ? f->usable_vcpus : 0, used_cpus = c ? c->used_vcpus : 0;
+    uint64_t cpus = f ? f->usable_vcpus : 0, used_cpus = c ? c->used_cpu_percent : 0;
     uint64_t mem = f ? f->usable_memory_mib : 0, used_mem = c ? c->used_memory_mib : 0;
     table_str(t, row->name);
     if (s->is_json) {
@@ -401,7 +401,7 @@ int cmd_top_nodes(struct spx *s, struct err *err)
         {"ACCEL", "accel"}, {"GPU", NULL}, {"VMs", NULL},
     };
     static const struct table_col json_cols[] = {
-        {"", "name"},       {"", "vcpus_used_hundredths"},
+        {"", "name"},       {"", "cpu_percent_used"},
         {"", "vcpus"},      {"", "memory_mib_used"},
         {"", "memory_mib"}, {"", "accel"},
         {"", "gpu"},        {"", "vms"},
