@@ -337,15 +337,14 @@ int cmd_get_accounts(struct spx *s, struct err *err)
     return 0;
 }
 
-/* How many more of a type fit into what a node has left, by the rule of admission: vCPUs are counted
- * in hundredths, and those of burstable types cost a share of one. */
+/* How many more of a type fit into what a node has left, by the rule of admission. */
 static uint64_t n_fitting(const struct config *cfg, const struct node_facts *f,
                           const struct node_capacity *used, const struct instance_type *type)
 {
     uint64_t cpus = f->usable_vcpus * 100, used_cpus = used ? used->used_cpu_percent : 0;
     uint64_t mem = f->usable_memory_mib, used_mem = used ? used->used_memory_mib : 0;
     uint64_t cost =
-        type->n_vcpus * 100 / (type->is_burstable ? cfg->vcpu_overcommit_burstable : 1);
+        node_cpu_percent(type->n_vcpus, type->is_burstable, cfg->vcpu_overcommit_burstable);
     uint64_t by_cpu = cpus > used_cpus && cost ? (cpus - used_cpus) / cost : 0;
     uint64_t by_mem =
         mem > used_mem && type->memory_mib ? (mem - used_mem) / type->memory_mib : 0;
