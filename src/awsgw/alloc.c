@@ -157,14 +157,6 @@ const struct instance_type *node_type_find(const struct node_facts *f, struct st
     return NULL;
 }
 
-/* Vcpus are counted in hundredths: a burstable vCPU is a share of one (docs/guides), which must
- * not be lost by rounding. */
-static uint64_t vcpu_cost(const struct gw *gw, uint64_t n_vcpus, uint64_t n_burstable)
-{
-    return n_vcpus * 100 +
-           n_burstable * 100 / MAX(gw->cfg->vcpu_overcommit_burstable, (uint64_t)1);
-}
-
 int capacity_change(struct txn *t, const struct node_facts *f, struct str node,
                     uint64_t n_vcpus, uint64_t n_burstable_vcpus, uint64_t memory_mib,
                     bool is_taken, struct err *err)
@@ -175,16 +167,18 @@ int capacity_change(struct txn *t, const struct node_facts *f, struct str node,
     if (e && e->obj) {
         cap = *REC(node_capacity, e);
     }
-    uint64_t cost = vcpu_cost(t->gw, n_vcpus, n_burstable_vcpus);
+    uint64_t cost =
+        node_cpu_percent(n_vcpus, false, 1) +
+        node_cpu_percent(n_burstable_vcpus, true, t->gw->cfg->vcpu_overcommit_burstable);
     if (!is_taken) {
-        cap.used_vcpus -= MIN(cap.used_vcpus, cost);
+        cap.used_cpu_percent -= MIN(cap.used_cpu_percent, cost);
         cap.used_memory_mib -= MIN(cap.used_memory_mib, memory_mib);
         txn_set(t, e, key, &node_capacity_desc, &cap);
         return 0;
     }
-    cap.used_vcpus += cost;
+    cap.used_cpu_percent += cost;
     cap.used_memory_mib += memory_mib;
-    bool is_cpu_short = !f || cap.used_vcpus > f->usable_vcpus * 100;
+    bool is_cpu_short = !f || cap.used_cpu_percent > f->usable_vcpus * 100;
     if (is_cpu_short || cap.used_memory_mib > f->usable_memory_mib) {
         return fail(err, -ENOSPC, "InsufficientInstanceCapacity",
                     "There is no Spinifex capacity available that matches your request (%s).",
