@@ -269,5 +269,84 @@ class Node(unittest.TestCase):
         self.assertIn("`network.guest_mtu`", self.ok("config", "doc"))
 
 
+class CutShort(unittest.TestCase):
+    """init ended anywhere, and run again: what a kill leaves behind is made by taking away what comes after it."""
+    LATER = ["etc/spinifex.toml", "data/state/state.db", "data/keys/root.key", "data/awsgw/server.pem", "data/awsgw/server.key", "etc/ca.pem",
+             "data/keys/ca.key", "run", "data"]
+
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="spxc-")
+        self.addCleanup(shutil.rmtree, self.dir)
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("AWS_") and k not in ("SUDO_USER", "SPX_CONFIG")}
+        self.env["HOME"] = self.dir
+
+    def init(self, *more):
+        return subprocess.run([SPX, "admin", "init", "--config-dir", f"{self.dir}/etc", "--data-dir", f"{self.dir}/data", "--run-dir", f"{self.dir}/run",
+                               "--uid-base", "0", *more], env=self.env, capture_output=True, text=True, timeout=60)
+
+    def read(self, name):
+        with open(f"{self.dir}/{name}", "rb") as f:
+            return f.read()
+
+    def test_every_step(self):
+        for n in range(1, len(self.LATER) + 1):
+            self.assertEqual(self.init().returncode, 0)
+            root_key = self.read("data/keys/root.key")
+            for name in self.LATER[:n]:
+                path = f"{self.dir}/{name}"
+                shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+            for suffix in ("-wal", "-shm", ".lock"):
+                if not os.path.exists(f"{self.dir}/data/state/state.db") and os.path.exists(f"{self.dir}/data/state/state.db{suffix}"):
+                    os.unlink(f"{self.dir}/data/state/state.db{suffix}")
+            r = self.init()
+            self.assertEqual(r.returncode, 0, f"{self.LATER[:n]}: {r.stderr}")
+            self.assertEqual(subprocess.run([SPX, "config", "check", f"{self.dir}/etc/spinifex.toml"], env=self.env, capture_output=True).returncode, 0)
+            if n < 3:
+                self.assertEqual(self.read("data/keys/root.key"), root_key)
+            self.assertEqual(subprocess.run(["openssl", "verify", "-CAfile", f"{self.dir}/etc/ca.pem", f"{self.dir}/data/awsgw/server.pem"],
+                                            capture_output=True).returncode, 0)
+
+    def test_a_lost_authority_is_not_replaced(self):
+        self.assertEqual(self.init().returncode, 0)
+        os.unlink(f"{self.dir}/data/keys/ca.key")
+        r = self.init()
+        self.assertEqual(r.returncode, 1)
+        self.assertIn("ca.key is not", r.stderr)
+        self.assertIn("bring it back from a copy", r.stderr)
+
+    def test_force_keeps_keys_and_accounts(self):
+        first = self.init()
+        before = [self.read(n) for n in ("data/keys/root.key", "data/keys/ca.key", "etc/ca.pem", ".aws/credentials")]
+        r = self.init("--force", "--region", "eu-west-7")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertEqual([self.read(n) for n in ("data/keys/root.key", "data/keys/ca.key", "etc/ca.pem", ".aws/credentials")], before)
+        self.assertIn(b'region = "eu-west-7"', self.read("etc/spinifex.toml"))
+        self.assertEqual(re.search("account +([0-9]+)", first.stdout)[1], re.search("account +([0-9]+)", r.stdout)[1])
+
+    def test_a_root_key_that_others_may_read(self):
+        self.assertEqual(self.init().returncode, 0)
+        os.chmod(f"{self.dir}/data/keys/root.key", 0o644)
+        r = self.init()
+        self.assertEqual(r.returncode, 1)
+        self.assertIn("others may read", r.stderr)
+
+    def test_a_full_disk(self):
+        if os.geteuid() != 0:
+            self.skipTest("a small file system needs root")
+        os.mkdir(f"{self.dir}/data")
+        for kib in (64, 128, 256, 512):
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k,mode=0755", "none", f"{self.dir}/data"], check=True)
+            try:
+                r = self.init()
+                self.assertIn(r.returncode, (0, 1))
+                if r.returncode == 1:
+                    self.assertFalse(os.path.exists(f"{self.dir}/etc/spinifex.toml"))
+                    self.assertRegex(r.stderr, "spx admin init: .")
+                    self.assertNotIn("Sanitizer", r.stderr)
+            finally:
+                subprocess.run(["umount", f"{self.dir}/data"], check=True)
+            shutil.rmtree(f"{self.dir}/etc", ignore_errors=True)
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)
