@@ -1,5 +1,6 @@
-/* A request of any bytes: every answer is one of the service's, a token is given to PUT only, and nothing is told without a right to it.
- * Input: first byte picks who asks and the method, then path, token and TTL, each ended by a newline. */
+/* A request of any bytes: every answer is one of the service's, a token is given to PUT only, and
+ * nothing is told without a right to it. Input: the first byte picks who asks and the method, then
+ * path, token and TTL, each ended by a newline. */
 #include "vpcd/imds.h"
 
 #include "base/time.h"

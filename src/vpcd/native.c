@@ -57,6 +57,7 @@ int native_new(const struct config *cfg, struct native **ret, struct err *err)
     n->cfg = cfg;
     n->empty_ns = -1;
     n->vpcs = omap_new();
+    plan_host_prefix(cfg->run_dir, n->prefix);
     int len = snprintf(n->dir, sizeof(n->dir), "%s/netns", cfg->run_dir);
     int r = len < 0 || (size_t)len >= sizeof(n->dir)
                 ? fail(err, -ENAMETOOLONG, "BadConfig", "run_dir is too long")
@@ -208,7 +209,7 @@ static int remove_vpc(struct native *n, struct str id, struct err *err)
 {
     char name[PATH_SIZE], path[PATH_SIZE], link[NL_NAME_SIZE];
     snprintf(name, sizeof(name), NETNS_PREFIX "%.*s", STR_ARG(id));
-    plan_link_name("spxv", id, link);
+    plan_link_name(n->prefix, id, link);
     vpc_free(omap_remove(n->vpcs, id));
     int r = native_ns_path(n, name, path, err);
     AUTO_FD ns = -1;
@@ -227,7 +228,7 @@ static int remove_links(struct native *n, const struct plan *p, struct err *err)
     int r = nl_link_list(n->nl, &links, &n_links, err);
     for (size_t i = 0; !r && i < n_links; i++) {
         bool is_ours =
-            str_has_prefixc(str_c(links[i].name), "spxv") && !strcmp(links[i].kind, "veth");
+            str_has_prefixc(str_c(links[i].name), n->prefix) && !strcmp(links[i].kind, "veth");
         for (size_t k = 0; is_ours && k < p->n_vpcs; k++) {
             is_ours = strcmp(links[i].name, p->vpcs[k].link) != 0;
         }

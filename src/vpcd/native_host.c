@@ -169,7 +169,7 @@ int native_apply_host(struct native *n, bool is_full, struct err *err)
         return r;
     }
     char cmd[64 + RULESET_MARK_SIZE];
-    snprintf(cmd, sizeof(cmd), "list chain inet spx_host %s", mark);
+    snprintf(cmd, sizeof(cmd), "list chain inet %s %s", n->prefix, mark);
     struct str text = STR_NONE;
     if (!nft_list(nft, cmd, &text, NULL)) {
         return 0;
@@ -181,9 +181,16 @@ static int remove_proxies(struct native *n, struct err *err)
 {
     AUTO_FREE struct nl_route *routes = NULL;
     size_t n_routes = 0;
+    AUTO_FREE struct nl_link *links = NULL;
+    size_t n_links = 0;
     int r = nl_route_list(n->nl, &routes, &n_routes, err);
+    r = r ? r : nl_link_list(n->nl, &links, &n_links, err);
     for (size_t i = 0; !r && i < n_routes; i++) {
-        r = announce(n, routes[i].dst, false, err);
+        for (size_t k = 0; !r && k < n_links; k++) {
+            bool is_ours = links[k].ifindex == routes[i].ifindex &&
+                           str_has_prefixc(str_c(links[k].name), n->prefix);
+            r = is_ours ? announce(n, routes[i].dst, false, err) : 0;
+        }
     }
     return r;
 }
@@ -206,6 +213,9 @@ int native_teardown(const struct config *cfg, struct err *err)
     }
     AUTO(nft_closep) struct nft *nft = NULL;
     r = r ? r : nft_open(&nft, err);
-    r = r ? r : nft_apply(nft, "table inet spx_host {\n}\ndelete table inet spx_host\n", err);
+    char doc[128];
+    snprintf(doc, sizeof(doc), "table inet %s {\n}\ndelete table inet %s\n", n->prefix,
+             n->prefix);
+    r = r ? r : nft_apply(nft, doc, err);
     return r ? r : restore_forwarding(cfg, err);
 }

@@ -33,6 +33,7 @@ struct native {
     char dir[PATH_SIZE];
     int empty_ns;
     /* address of the host's end of each pair; 0 = none (the pool lives on an uplink) */
+    char prefix[PLAN_PREFIX_SIZE]; /* of our links on the host */
     uint32_t host_gateway;
     struct nl *nl;     /* in the host's namespace */
     struct omap *vpcs; /* id -> struct native_vpc */

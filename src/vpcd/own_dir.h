@@ -2,10 +2,12 @@
  * Not here: what is kept there.
  * Threads:  no state.
  * Memory:   none.
- * Errors:   "BadOwner": somebody else made it: what lies in it (pids that we signal, keys) cannot be trusted. */
+ * Errors:   "BadOwner": somebody else made it: what lies in it (pids that we signal, keys)
+ *           cannot be trusted. */
 #pragma once
 #include "base/err.h"
 #include <sys/types.h>
 
-/* Makes 'path' (its parent must exist) with that mode, whatever the umask; it must be a real folder of ours that nobody else may write to. */
+/* Makes 'path' (its parent must exist) with that mode, whatever the umask; it must be a real folder
+ * of ours that nobody else may write to. */
 MUST_CHECK int own_dir(const char *path, mode_t mode, struct err *err);

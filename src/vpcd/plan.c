@@ -2,6 +2,7 @@
 
 #include "base/omap.h"
 #include "codec/hex.h"
+#include "crypto/digest.h"
 #include "model/keys.h"
 
 #include <errno.h>
@@ -17,8 +18,18 @@ struct build {
 
 void plan_link_name(const char *prefix, struct str id, char out[NL_NAME_SIZE])
 {
-    struct str tail = id.n > 11 ? str_skip(id, id.n - 11) : id;
+    size_t room = NL_NAME_SIZE - 1 - strlen(prefix);
+    struct str tail = id.n > room ? str_skip(id, id.n - room) : id;
     snprintf(out, NL_NAME_SIZE, "%s%.*s", prefix, STR_ARG(tail));
+}
+
+void plan_host_prefix(const char *run_dir, char out[PLAN_PREFIX_SIZE])
+{
+    uint8_t d[SHA256_SIZE];
+    char hex[2 * SHA256_SIZE + 1];
+    sha256(str_c(run_dir), d);
+    digest_hex(d, SHA256_SIZE, hex);
+    snprintf(out, PLAN_PREFIX_SIZE, "spxv%.3s", hex);
 }
 
 int plan_parse_mac(struct str s, uint8_t out[6])
@@ -109,7 +120,7 @@ static struct plan_vpc *vpc_of(struct build *b, struct str id)
     }
     pv = &b->plan->vpcs[b->plan->n_vpcs++];
     pv->spec = omap_get(b->vpcs, id);
-    plan_link_name("spxv", id, pv->link);
+    plan_link_name(b->in->host_prefix, id, pv->link);
     omap_put(b->planned, id, pv);
     return pv;
 }

@@ -24,7 +24,8 @@ struct plan_input {
     PLAN_INPUT(X)
 #undef X
     const char *node;
-    bool is_incomplete; /* a record could not be read */
+    const char *host_prefix; /* plan_host_prefix() */
+    bool is_incomplete;      /* a record could not be read */
 };
 
 struct plan_eni {
@@ -95,6 +96,10 @@ struct plan {
 MUST_CHECK int plan_build(const struct plan_input *in, struct arena *a, struct plan *ret,
                           struct err *err);
 
-/* "spxt" + the last 11 digits of the id: names are at most 15 bytes long. */
+/* Names of links are at most 15 bytes long. In a namespace of ours: "spxt" and the last 11 digits
+ * of the id. On the host, where another cloud may live too: "spxv", 3 digits that stand for the run
+ * folder, the last 8 digits of the id. */
 void plan_link_name(const char *prefix, struct str id, char out[NL_NAME_SIZE]);
+#define PLAN_PREFIX_SIZE 8
+void plan_host_prefix(const char *run_dir, char out[PLAN_PREFIX_SIZE]);
 MUST_CHECK int plan_parse_mac(struct str s, uint8_t out[6]);

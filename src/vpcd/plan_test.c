@@ -88,7 +88,8 @@ static int setup(void **state)
                                 .rtb = {w->rtbs, 1},
                                 .sg = {w->sgs, 2},
                                 .eni = {w->enis, 3},
-                                .node = "node1"};
+                                .node = "node1",
+                                .host_prefix = "spxv123"};
     *state = w;
     return 0;
 }
@@ -129,7 +130,7 @@ static void test_a_plan(void **state)
     struct plan p = build(w);
     assert_int_equal(p.n_vpcs, 1);
     const struct plan_vpc *v = &p.vpcs[0];
-    assert_string_equal(v->link, "spxv6789abcdef0");
+    assert_string_equal(v->link, "spxv1239abcdef0");
     assert_int_equal(v->n_enis, 2); /* the third is on another node */
     const struct plan_eni *e = &v->enis[0];
     assert_string_equal(e->tap, "spxt0000000000a");
@@ -143,6 +144,19 @@ static void test_a_plan(void **state)
     assert_int_equal(v->n_routes, 1);
     assert_int_equal(v->routes[0].n_dests, 1);
     assert_int_equal(v->routes[0].dests[0].len, 0);
+}
+
+static void test_two_clouds_of_one_host_have_names_of_their_own(void **state)
+{
+    char a[PLAN_PREFIX_SIZE], b[PLAN_PREFIX_SIZE], again[PLAN_PREFIX_SIZE], link[NL_NAME_SIZE];
+    plan_host_prefix("/run/spinifex", a);
+    plan_host_prefix("/home/me/spinifex/run", b);
+    plan_host_prefix("/run/spinifex", again);
+    assert_string_not_equal(a, b);
+    assert_string_equal(a, again);
+    plan_link_name(a, STR(VPC), link);
+    assert_int_equal(strlen(link), 15);
+    assert_true(str_has_prefixc(str_c(link), a) && str_has_prefixc(str_c(link), "spxv"));
 }
 
 static void test_what_makes_no_sense_is_left_out_alone(void **state)
@@ -269,6 +283,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         T(test_a_plan),
+        T(test_two_clouds_of_one_host_have_names_of_their_own),
         T(test_what_makes_no_sense_is_left_out_alone),
         T(test_rules),
         T(test_the_text_follows_what_matters),

@@ -37,6 +37,7 @@ static int open_view(struct vpcd *v, struct err *err)
 struct held {
     VEC(const struct view_entry *) refs;
     struct plan_input in;
+    char prefix[PLAN_PREFIX_SIZE];
 };
 
 static bool is_interesting(const struct view_entry *e)
@@ -73,6 +74,8 @@ static void hold_all(struct vpcd *v, struct held *h, struct arena *a)
     PLAN_INPUT(X)
 #undef X
     h->in.node = v->cfg->node;
+    plan_host_prefix(v->cfg->run_dir, h->prefix);
+    h->in.host_prefix = h->prefix;
 }
 
 static void let_go(struct held *h)

@@ -17,7 +17,8 @@ DEFINE_CLEANUP(struct responders *, responders_free);
 
 /* Readable when a responder has died: call responders_apply() for all. */
 int responders_wait_fd(const struct responders *r);
-/* Runs, and knows everything about the VPC. Sends only what changed since the last call; with 'is_full' it must answer in any case. */
+/* Runs, and knows everything about the VPC. Sends only what changed since the last call; with
+ * 'is_full' it must answer in any case. */
 MUST_CHECK int responders_apply(struct responders *r, struct native *n,
                                 const struct plan_vpc *v, bool is_full, struct err *err);
 /* Ends the VPC's responder and removes its files. */

@@ -307,9 +307,13 @@ void ruleset_vpc(const struct plan_vpc *v, struct buf *out, char mark[RULESET_MA
 
 void ruleset_host(const struct config *cfg, struct buf *out, char mark[RULESET_MARK_SIZE])
 {
-    buf_addc(out,
-             "table inet spx_host {\n}\ndelete table inet spx_host\ntable inet spx_host {\n"
-             " set pool {\n  type ipv4_addr\n  flags interval\n  auto-merge\n");
+    char p[PLAN_PREFIX_SIZE]; /* of our links, and name of our table */
+    plan_host_prefix(cfg->run_dir, p);
+    buf_fmt(out,
+            "table inet %s {\n}\ndelete table inet %s\ntable inet %s {\n set pool {\n  type "
+            "ipv4_addr\n"
+            "  flags interval\n  auto-merge\n",
+            p, p, p);
     const char *sep = "  elements = { ";
     for (size_t i = 0; i < cfg->n_pools; i++) {
         uint32_t a = 0, b = 0;
@@ -324,17 +328,17 @@ void ruleset_host(const struct config *cfg, struct buf *out, char mark[RULESET_M
         }
     }
     buf_addc(out, sep[0] == ',' ? " }\n }\n" : " }\n");
-    buf_addc(
+    buf_fmt(
         out,
         " chain from_vpc {\n  type filter hook prerouting priority -300; policy accept;\n"
-        "  iifname \"spxv*\" ip saddr != @pool ip saddr != 169.254.255.2 drop\n"
-        "  iifname \"spxv*\" meta nfproto ipv6 drop\n }\n"
-        /* The path outside may carry less than the guests' links: tell TCP at the first packet,
-           both ways. */
+        "  iifname \"%s*\" ip saddr != @pool ip saddr != 169.254.255.2 drop\n"
+        "  iifname \"%s*\" meta nfproto ipv6 drop\n }\n"
+        /* The way out may carry less than the guests' links: TCP hears at once, both ways. */
         " chain clamp {\n  type filter hook forward priority -150; policy accept;\n"
-        "  iifname \"spxv*\" tcp flags & (syn | rst) == syn tcp option maxseg size set rt mtu\n"
-        "  oifname \"spxv*\" tcp flags & (syn | rst) == syn tcp option maxseg size set rt "
-        "mtu\n }\n");
+        "  iifname \"%s*\" tcp flags & (syn | rst) == syn tcp option maxseg size set rt mtu\n"
+        "  oifname \"%s*\" tcp flags & (syn | rst) == syn tcp option maxseg size set rt mtu\n "
+        "}\n",
+        p, p, p, p);
     /* Without an uplink of its own the pool is known to this host only: outside, its guests are
      * the host. */
     if (!cfg->uplink || !*cfg->uplink) {

@@ -29,5 +29,5 @@
 
 /* Table inet spx and table netdev spx_guard of a VPC. */
 void ruleset_vpc(const struct plan_vpc *v, struct buf *out, char mark[RULESET_MARK_SIZE]);
-/* Table inet spx_host. */
+/* The host's table, named plan_host_prefix(). */
 void ruleset_host(const struct config *cfg, struct buf *out, char mark[RULESET_MARK_SIZE]);

@@ -4,7 +4,7 @@
 Nothing of the machine is touched: the "host", the "LAN" and the guests are namespaces of this run. Needs root.
 usage: vpcd_component_test.py FOLDER_OF_VPCD_PROGRAMS SPX_STATE [NAME_OF_ONE_TEST]
 """
-import base64, ctypes, http.client, json, os, re, shutil, signal, socket, struct, subprocess, sys, tempfile, threading, time
+import base64, ctypes, hashlib, http.client, json, os, re, shutil, signal, socket, struct, subprocess, sys, tempfile, threading, time
 
 libc = ctypes.CDLL(None, use_errno=True)
 BIN, STATE = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
@@ -204,6 +204,13 @@ class Lab:
     def new_id(self, prefix):
         self.n += 1
         return "%s-%017x" % (prefix, 0xabcdef000000 + self.n)
+
+    @property
+    def prefix(self):
+        return "spxv" + hashlib.sha256(self.run_dir.encode()).hexdigest()[:3]
+
+    def link(self, vpc):
+        return self.prefix + vpc["id"][-8:]
 
     def vpc(self, account=ACCOUNT, cidr="172.31.0.0/16", subnets=("172.31.0.0/20", "172.31.16.0/20")):
         v, rtb, igw = self.new_id("vpc"), self.new_id("rtb"), self.new_id("igw")
@@ -861,7 +868,7 @@ def public_addresses(lab):
     s.close()
     assert not can(b.ns, "203.0.113.1", 80), "without a public address there is no way out"
     # the private address is not reachable from outside, even when the host is asked to
-    lab.host.ip("route", "add", "172.31.0.0/16", "dev", "spxv" + v["id"][-11:])
+    lab.host.ip("route", "add", "172.31.0.0/16", "dev", lab.link(v))
     assert not can(lab.host, "172.31.0.11", 22), "a private address was reached from outside"
     lab.host.ip("route", "del", "172.31.0.0/16")
     # own public address and a neighbour's, from inside
@@ -963,7 +970,7 @@ def traffic_flows_on_while_vpcd_is_dead(lab):
     b.eni["public_ip"] = "198.51.100.11"
     lab.put({"spec/eni/%s/%s" % (ACCOUNT, b.eni["id"]): b.eni})
     sh("nsenter", "--net=" + a.vpc_ns, "ip", "route", "del", "172.31.0.10")
-    lab.host.run("nft", "delete", "table", "inet", "spx_host")
+    lab.host.run("nft", "delete", "table", "inet", lab.prefix)
     lab.host.ip("route", "del", "198.51.100.10")
     lab.start_vpcd()
     assert talk(s), "the flow was cut by the restart"
@@ -973,7 +980,7 @@ def traffic_flows_on_while_vpcd_is_dead(lab):
     assert not can(a.ns, b.ip, 80), "a rule that went while vpcd was dead"
     b.ns.listen(22)
     assert can(lab.host, "198.51.100.11", 22), "an address that came while vpcd was dead"
-    assert "spx_host" in lab.host.run("nft", "list", "tables")
+    assert lab.prefix in lab.host.run("nft", "list", "tables")
     # a restart with nothing to do changes nothing
     rules = sh("nsenter", "--net=" + a.vpc_ns, "nft", "-a", "list", "table", "inet", "spx")
     lab.kill_vpcd()
@@ -1030,7 +1037,7 @@ def what_goes_is_removed(lab):
     wait_for("the namespace to go", lambda: not os.path.exists(ns_v))
     assert not is_running(pid), "its responder"
     assert os.path.exists(ns_w)
-    assert "spxv" + v["id"][-11:] not in lab.host.ip("-o", "link")
+    assert lab.link(v) not in lab.host.ip("-o", "link")
     # a second one does not start, and does not take down what the first has
     for more in ([], ["--teardown"]):
         p = subprocess.run(["nsenter", "--net=" + lab.host.path, BIN + "/spx-vpcd", "--config", lab.config] + more, capture_output=True, text=True,
@@ -1038,15 +1045,18 @@ def what_goes_is_removed(lab):
         assert p.returncode == 1 and "another spx-vpcd" in p.stderr, p
     # something of another's in the host's namespace, with a name that is not ours
     lab.host.ip("link", "add", "spare0", "type", "veth", "peer", "name", "spare1")
+    # and of another cloud's
+    lab.host.ip("link", "add", "spxvzzz12345678", "type", "veth", "peer", "name", "spare2")
+    lab.host.run("nft", "add table inet spxvzzz")
     lab.vpcd.terminate()
     eq(lab.vpcd.wait(20), 0)
     pid = int(open(lab.run_dir + "/vpcd/%s.pid" % w["id"]).read().split()[0])
     eq(lab.host.run("cat", "/proc/sys/net/ipv4/ip_forward").strip(), "1")
     lab.host.run(BIN + "/spx-vpcd", "--config", lab.config, "--teardown")
     eq(lab.host.run("cat", "/proc/sys/net/ipv4/ip_forward").strip(), "0")
-    eq(lab.host.run("nft", "list", "tables").strip(), "table inet other")
+    eq(lab.host.run("nft", "list", "tables").split("\n")[:-1], ["table inet other", "table inet spxvzzz"])
     links = lab.host.ip("-o", "link")
-    assert "spxv" not in links and "spare0" in links
+    assert lab.prefix not in links and "spare0" in links and "spxvzzz12345678" in links
     assert not os.path.exists(ns_w) and not is_running(pid)
     eq(sorted(x for x in os.listdir(lab.run_dir) if not x.startswith("state")), [])
     assert lab.dir not in sh("mount")
