@@ -20,6 +20,7 @@ LOG_MODULE("awsgw.janitor");
 #define TURN_S          10
 #define TOKENS_EVERY_NS (UINT64_C(3600) * NS_PER_S)
 #define STEP_ARENA_MAX  (8u << 20)
+#define TOKEN_PAGE_MAX  (16u << 20)
 
 /* A step over one record; true when it committed a change. */
 struct step {
@@ -259,12 +260,14 @@ bool janitor_turn(struct gw *gw, uint64_t now_wall_ns)
 /* Claims of client tokens are no records: they are read from the store, a page at a time. */
 static void sweep_tokens(struct gw *gw, uint64_t now_ns)
 {
-    AUTO(arena_freep) struct arena *a = arena_new(256u << 20);
-    struct str after = STR_NONE;
+    char after[KV_MAX_KEY];
+    size_t n_after = 0;
     for (;;) {
+        AUTO(arena_freep) struct arena *a = arena_new(TOKEN_PAGE_MAX); /* each page its own */
         struct kv_list l;
         struct err e = ERR_INIT;
-        if (kv_list(gw->kv, a, STR("claim/token/"), after, KV_LIST_MAX, &l, &e) < 0) {
+        if (kv_list(gw->kv, a, STR("claim/token/"), n_after ? str_n(after, n_after) : STR_NONE,
+                    KV_LIST_MAX, &l, &e) < 0) {
             log_warn_rl("janitor.failed", KV_CSTR("step", "tokens"), KV_ERR(&e));
             return;
         }
@@ -281,7 +284,8 @@ static void sweep_tokens(struct gw *gw, uint64_t now_ns)
         if (!l.has_more || l.n == 0) {
             return;
         }
-        after = l.v[l.n - 1].key;
+        n_after = MIN(l.v[l.n - 1].key.n, sizeof(after));
+        memcpy(after, l.v[l.n - 1].key.p, n_after);
     }
 }
 

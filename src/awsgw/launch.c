@@ -49,6 +49,7 @@ static int check_image(struct aws_call *call, struct launch *l, struct err *err)
         return err->code;
     }
     l->image = REC(image, e);
+    l->image_entry = e;
     const struct image_status *st =
         REC(image_status,
             store_status(gw_of(call), call->arena, "image", l->image->account, l->image->id));

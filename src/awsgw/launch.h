@@ -28,6 +28,7 @@ struct launch {
     const struct ec2_run_instances_request *in;
     uint64_t n_min, n_max;
     const struct image *image;
+    const struct view_entry *image_entry;
     const struct node_facts *facts;
     const struct instance_type *type;
     const struct keypair *key; /* NULL = none */

@@ -3,6 +3,7 @@
 
 #include "awsgw/alloc.h"
 #include "awsgw/inst.h"
+#include "awsgw/sgrule.h"
 #include "awsgw/txn.h"
 #include "codec/base64.h"
 #include "model/keys.h"
@@ -165,6 +166,7 @@ static int change_shutdown(struct change *c, struct str v, struct err *err)
 static int change_groups(struct change *c, const struct aws_str_list *ids, struct err *err)
 {
     struct entries found;
+    txn_lock(c->t, sg_use_key(c->call->arena, c->rec.vpc_id));
     int r = find_many(c->call, AWS_ID_SECURITY_GROUP, ids, &found, err);
     if (r < 0) {
         return r;

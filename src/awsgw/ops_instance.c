@@ -96,6 +96,18 @@ struct demand { /* of all instances that start, so that capacity is one change o
     uint64_t vcpus, burstable_vcpus, memory_mib;
 };
 
+/* A volume sits at the root device, and nobody asked it to leave. */
+static bool has_root(const struct inst *in)
+{
+    for (size_t i = 0; i < in->volumes.n; i++) {
+        const struct volume *v = REC(volume, in->volumes.v[i]);
+        if (str_eq(v->device, in->spec->root_device) && str_eqc(v->attach_want, "attached")) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int start_one(struct batch *b, const struct inst *in, struct ip_picker *p,
                      struct demand *d, struct err *err)
 {
@@ -137,7 +149,7 @@ int ec2_start_instances(struct aws_call *call, const void *input, void *output, 
         if (!is_up && m->state != INSTANCE_STOPPED) {
             return wrong_state(m, "started", err);
         }
-        if (!is_up && m->volumes.n == 0) {
+        if (!is_up && !has_root(m)) {
             return fail(err, -EINVAL, "IncorrectInstanceState",
                         "Instance '%.*s' does not have a volume attached at root (%.*s)",
                         STR_ARG(m->spec->id), STR_ARG(m->spec->root_device));

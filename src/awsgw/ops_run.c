@@ -5,6 +5,7 @@
 #include "awsgw/inst.h"
 #include "awsgw/launch.h"
 #include "awsgw/region.h"
+#include "awsgw/sgrule.h"
 #include "base/log.h"
 #include "model/keys.h"
 
@@ -240,6 +241,21 @@ static int count_that_fits(struct aws_call *call, const struct launch *l,
     return 0;
 }
 
+/* What the launch builds on must still be there when it is written: its groups and its image. */
+static int hold_ground(struct aws_call *call, const struct launch *l, struct txn *t,
+                       struct err *err)
+{
+    txn_lock(t, sg_use_key(call->arena, l->vpc->id));
+    for (size_t i = 0; i < l->sg_ids.n; i++) {
+        if (!store_spec(t->gw, call->arena, "sg", call->account, l->sg_ids.v[i])) {
+            return fail(err, -ENOENT, "InvalidGroup.NotFound",
+                        "The security group '%.*s' does not exist", STR_ARG(l->sg_ids.v[i]));
+        }
+    }
+    txn_expect(t, l->image_entry->key, l->image_entry->mod_rev);
+    return 0;
+}
+
 /* Writes instances first..first+n-1 and their claims; the first transaction carries the client
  * token. */
 static int launch_some(struct aws_call *call, const struct launch *l, struct pickers *p,
@@ -252,7 +268,8 @@ static int launch_some(struct aws_call *call, const struct launch *l, struct pic
     if (first == 0) {
         txn_token(t, call, tok, reservation_id);
     }
-    int r = take_capacity(t, l, n, err);
+    int r = hold_ground(call, l, t, err);
+    r = r < 0 ? r : take_capacity(t, l, n, err);
     for (uint64_t i = 0; r == 0 && i < n; i++) {
         r = add_instance(call, l, t, p, reservation_id, first + i, err);
     }

@@ -193,6 +193,8 @@ int ec2_delete_security_group(struct aws_call *call, const void *input, void *ou
             "the specified group: \"%.*s\" name: \"default\" cannot be deleted by a user",
             STR_ARG(g->id));
     }
+    struct txn *t = txn_open(call);
+    txn_lock(t, sg_use_key(call->arena, g->vpc_id));
     if (is_group_used(call, g)) {
         return fail(err, -EBUSY, "DependencyViolation", "resource %.*s has a dependent object",
                     STR_ARG(g->id));
@@ -201,7 +203,6 @@ int ec2_delete_security_group(struct aws_call *call, const void *input, void *ou
     if (r < 0) {
         return r;
     }
-    struct txn *t = txn_open(call);
     txn_delete(t, e);
     txn_delete_key(t,
                    key_claim(call->arena, "sgname", g->vpc_id, name_key(call->arena, g->name)));
@@ -263,6 +264,10 @@ static int authorize_rules(struct aws_call *call, const struct authorize *q,
     const struct view_entry *e = find_group(call, q->group_id, q->group_name, err);
     struct sg_rule_list add;
     struct tag_list tags = {0};
+    struct txn *t = txn_open(call);
+    if (e) {
+        txn_lock(t, sg_use_key(call->arena, REC(sg, e)->vpc_id));
+    }
     int r = e ? read_rules(call, REC(sg, e), q->is_egress, q->perms, &q->flat, &add, err)
               : err->code;
     if (r < 0 || (r = tags_from_spec(call->arena, q->tag_specs, "security-group-rule", allowed,
@@ -288,7 +293,6 @@ static int authorize_rules(struct aws_call *call, const struct authorize *q,
     }
     struct sg_rule *all = arena_xalloc(call->arena, (g.rules.n + add.n) * sizeof(*all));
     memcpy(all, g.rules.v, g.rules.n * sizeof(*all));
-    struct txn *t = txn_open(call);
     AWS_LIST_MAKE(call->arena, ret_rules, add.n);
     for (size_t i = 0; i < add.n; i++) {
         add.v[i].id = id_new(call->arena, "sgr");

@@ -11,6 +11,7 @@
 
 #define ATTACHMENTS_MAX 15u /* root ports of a guest that are kept for disks */
 #define DEVICE_MAX_LEN  32u
+#define VOLUMES_MAX     5000u /* of one account */
 
 static int commit(struct aws_call *call, struct txn *t, struct err *err)
 {
@@ -184,6 +185,10 @@ int ec2_create_volume(struct aws_call *call, const void *input, void *output, st
     }
     if (tok.is_replay) {
         return create_replay(call, tok.result, output, err);
+    }
+    if (store_list(gw_of(call), call->arena, "volume", call->account).n >= VOLUMES_MAX) {
+        return fail(err, -E2BIG, "VolumeLimitExceeded",
+                    "The maximum number of volumes (%u) has been reached.", VOLUMES_MAX);
     }
     v.id = id_new(call->arena, "vol");
     struct txn *t = txn_open(call);

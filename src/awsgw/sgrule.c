@@ -4,8 +4,15 @@
 #include "awsgw/tagset.h"
 #include "base/num.h"
 
+#include "model/keys.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
+
+struct str sg_use_key(struct arena *a, struct str vpc_id)
+{
+    return key_claim(a, "sguse", vpc_id, STR_NONE);
+}
 
 static const struct {
     const char *number, *name;

@@ -11,6 +11,10 @@
 
 #define SG_RULES_MAX 60u /* each way (VPC quotas) */
 
+/* Lock of all that makes or removes a use of a group of the VPC (an interface's, a rule's): a
+ * group cannot go while somebody begins to use it. See txn_lock(). */
+struct str sg_use_key(struct arena *a, struct str vpc_id);
+
 /* Appends one rule per range, group and prefix list of the permissions; ids are not set. 'cap'
  * bounds out->v. */
 MUST_CHECK int sgrules_from_permissions(struct aws_call *call, const struct sg *g,

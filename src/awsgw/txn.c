@@ -1,5 +1,6 @@
 #include "awsgw/txn.h"
 
+#include "awsgw/store.h"
 #include "base/time.h"
 #include "codec/json.h"
 
@@ -18,7 +19,8 @@ void txn_init(struct txn *t, struct gw *gw, struct arena *a)
 void txn_expect(struct txn *t, struct str key, uint64_t rev)
 {
     if (t->n_cmp == KV_MAX_OPS) {
-        fail(&t->err, -E2BIG, "TooLarge", "the request touches more than %u records at once",
+        fail(&t->err, -E2BIG, "ResourceCountExceeded",
+             "The request touches more than %u records at once: name fewer resources.",
              KV_MAX_OPS);
         return;
     }
@@ -28,7 +30,8 @@ void txn_expect(struct txn *t, struct str key, uint64_t rev)
 static void add_op(struct txn *t, struct kv_op op)
 {
     if (t->n_op == KV_MAX_OPS) {
-        fail(&t->err, -E2BIG, "TooLarge", "the request changes more than %u records at once",
+        fail(&t->err, -E2BIG, "ResourceCountExceeded",
+             "The request changes more than %u records at once: name fewer resources.",
              KV_MAX_OPS);
         return;
     }
@@ -73,7 +76,7 @@ void txn_set(struct txn *t, const struct view_entry *e, struct str key,
     }
 }
 
-void txn_claim(struct txn *t, struct str key, struct str owner)
+static void add_claim(struct txn *t, struct str key, struct str owner)
 {
     AUTO_BUF b;
     buf_init(&b, 1024);
@@ -82,9 +85,21 @@ void txn_claim(struct txn *t, struct str key, struct str owner)
     jw_obj(&w, NULL);
     jw_str(&w, "owner", owner);
     jw_obj_end(&w);
-    txn_expect(t, key, 0);
     add_op(t, (struct kv_op){
                   .type = KV_PUT, .key = key, .value = arena_str_dup(t->a, buf_str(&b))});
+}
+
+void txn_claim(struct txn *t, struct str key, struct str owner)
+{
+    txn_expect(t, key, 0);
+    add_claim(t, key, owner);
+}
+
+void txn_lock(struct txn *t, struct str key)
+{
+    const struct view_entry *e = store_key(t->gw, t->a, key);
+    txn_expect(t, key, e ? e->mod_rev : 0);
+    add_claim(t, key, STR(""));
 }
 
 struct str name_key(struct arena *a, struct str name)

@@ -5,7 +5,7 @@
  * Memory:   everything lives in the arena.
  * Errors:   -EAGAIN "TxnConflict" from txn_commit(): somebody else changed what this was based
  *           on; the request is run again from its start (http.c does that for operations).
- *           -E2BIG "TooLarge" when more than KV_MAX_OPS are needed. */
+ *           -E2BIG "ResourceCountExceeded" when more than KV_MAX_OPS are needed. */
 #pragma once
 #include "aws/token.h"
 #include "awsgw/gw.h"
@@ -36,6 +36,9 @@ void txn_claim(struct txn *t, struct str key, struct str owner);
 /* A user's text as a part of a key: bytes outside [A-Za-z0-9._-] become %XX, so that no name
  * can reach into another key. */
 struct str name_key(struct arena *a, struct str name);
+/* Of two transactions that take the same lock at once one conflicts. Take it before looking at
+ * what it guards: what was seen then still holds when the transaction commits. */
+void txn_lock(struct txn *t, struct str key);
 void txn_delete(struct txn *t, const struct view_entry *e); /* unchanged since 'e' was read */
 void txn_delete_key(struct txn *t, struct str key);         /* whatever it holds */
 /* The claim of a client token (aws/token.h), with what its request makes; nothing when no token
