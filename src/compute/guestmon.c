@@ -206,37 +206,37 @@ void mon_host_down(struct mon *m)
 
 static void turn(struct mon *m)
 {
-    enum { P_LISTEN, P_CONN, P_QMP, P_CON, P_ERR, P_PID, P_SIG, P_N };
-    struct pollfd p[P_N] = {
-        [P_LISTEN] = {.fd = m->listen_fd, .events = POLLIN},
-        [P_CONN] = {.fd = m->conn_fd, .events = POLLIN},
-        [P_QMP] = {.fd = m->qmp_fd, .events = POLLIN},
-        [P_CON] = {.fd = m->con_fd, .events = POLLIN},
-        [P_ERR] = {.fd = m->err_fd, .events = POLLIN},
-        [P_PID] = {.fd = m->pid_fd, .events = POLLIN},
-        [P_SIG] = {.fd = m->sig_fd, .events = POLLIN},
+    enum { AT_LISTEN, AT_CONN, AT_QMP, AT_CON, AT_ERR, AT_PID, AT_SIG, AT_N };
+    struct pollfd p[AT_N] = {
+        [AT_LISTEN] = {.fd = m->listen_fd, .events = POLLIN},
+        [AT_CONN] = {.fd = m->conn_fd, .events = POLLIN},
+        [AT_QMP] = {.fd = m->qmp_fd, .events = POLLIN},
+        [AT_CON] = {.fd = m->con_fd, .events = POLLIN},
+        [AT_ERR] = {.fd = m->err_fd, .events = POLLIN},
+        [AT_PID] = {.fd = m->pid_fd, .events = POLLIN},
+        [AT_SIG] = {.fd = m->sig_fd, .events = POLLIN},
     };
-    (void)poll(p, P_N, m->is_state_new ? 0 : wait_ms(m));
+    (void)poll(p, AT_N, m->is_state_new ? 0 : wait_ms(m));
     m->now_ns = time_mono_ns();
-    if (p[P_CON].revents && m->con_fd >= 0) {
+    if (p[AT_CON].revents && m->con_fd >= 0) {
         mon_console_read(m);
     }
-    if (p[P_ERR].revents && m->err_fd >= 0) {
+    if (p[AT_ERR].revents && m->err_fd >= 0) {
         mon_stderr_read(m);
     }
-    if (p[P_QMP].revents && m->qmp_fd >= 0) {
+    if (p[AT_QMP].revents && m->qmp_fd >= 0) {
         mon_qmp_read(m);
     }
-    if (p[P_CONN].revents && m->conn_fd >= 0) {
+    if (p[AT_CONN].revents && m->conn_fd >= 0) {
         mon_client_read(m);
     }
-    if (p[P_LISTEN].revents) {
+    if (p[AT_LISTEN].revents) {
         mon_accept(m);
     }
-    if (p[P_SIG].revents) {
+    if (p[AT_SIG].revents) {
         mon_host_down(m);
     }
-    if (p[P_PID].revents && m->pid_fd >= 0) {
+    if (p[AT_PID].revents && m->pid_fd >= 0) {
         on_qemu_end(m);
     }
     if (m->st.phase != GM_PHASE_EXITED) {

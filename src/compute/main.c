@@ -116,7 +116,7 @@ static int run(struct service *s, const struct args *args, struct err *err)
         return r;
     }
     AUTO(presence_stopp)
-    struct presence *presence = presence_start(kv, cfg, "compute", SPINIFEX_VERSION);
+    UNUSED struct presence *presence = presence_start(kv, cfg, "compute", SPINIFEX_VERSION);
     return service_run(s);
 }
 

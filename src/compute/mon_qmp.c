@@ -229,11 +229,18 @@ static void on_devices(struct mon *m, const struct json *data)
     }
 }
 
+/* The serial of a disk, as qemu_args.c made it; what QEMU says is taken for an id only when it is one. */
 static void on_serial(struct mon *m, unsigned slot, const struct json *data)
 {
     struct str s = json_str(data);
-    if (!str_has_prefixc(s, "vol") || s.n + 2 > GM_NAME_MAX) {
+    if (!str_has_prefixc(s, "vol") || s.n < 4 || s.n + 2 > GM_NAME_MAX) {
         return;
+    }
+    for (size_t i = 3; i < s.n; i++) {
+        bool is_hex = (s.p[i] >= '0' && s.p[i] <= '9') || (s.p[i] >= 'a' && s.p[i] <= 'f');
+        if (!is_hex) {
+            return;
+        }
     }
     (void)snprintf(m->st.name[slot], GM_NAME_MAX, "vol-%.*s", (int)s.n - 3, s.p + 3);
     m->st.slot[slot] = GM_SLOT_USED;
