@@ -172,9 +172,17 @@ class Lab:
                     '[nodes.node1]\nhost = "203.0.113.2"\ndata_dir = "%s/data"\nrun_dir = "%s"\nuid_base = %d\n'
                     % ("eth0" if uplink else "", net, net, net, self.dir, self.run_dir, uid_base))
         self.log = open(self.dir + "/log", "a")
+        self.start_state()
+        self.start_vpcd()
+
+    def start_state(self):
         self.state = subprocess.Popen([STATE, "--config", self.config], stdout=self.log, stderr=self.log, env=ENV)
         wait_for("the store", lambda: os.path.exists(self.run_dir + "/state.sock"))
-        self.start_vpcd()
+
+    def kill_state(self):
+        self.state.send_signal(signal.SIGKILL)
+        self.state.wait()
+        os.unlink(self.run_dir + "/state.sock")
 
     def start_vpcd(self):
         self.vpcd = subprocess.Popen(["nsenter", "--net=" + self.host.path, BIN + "/spx-vpcd", "--config", self.config, "--log-level", "debug"],
@@ -1012,6 +1020,36 @@ def a_dead_responder_is_replaced(lab):
     os.kill(int(open(pid_file).read().split()[0]), signal.SIGKILL)
     lab.start_vpcd()
     wait_for("its answers", lambda: a.get("/latest/meta-data/instance-id", token)[0] == 200)
+
+
+@test
+def the_store_goes_and_comes_back(lab):
+    v = lab.vpc()
+    sg = lab.sg(v, [rule(port_from=80, port_to=80, cidr="0.0.0.0/0")])
+    a, b = lab.guest(v, "172.31.0.10", [sg]), lab.guest(v, "172.31.0.11", [sg])
+    for port in (80, 81):
+        b.ns.listen(port)
+    s = a.ns.connect(b.ip, 80)
+    line(s)
+    lab.kill_state()
+    assert talk(s) and can(a.ns, b.ip, 80) and a.token(), "guests depend on the store"
+    # taps of what is known are opened without it: a guest can be started again
+    sock = lab.run_dir + "/vpcd.sock"
+    assert "mac" in sh(BIN + "/vpcd_lab", "call", sock, "eni.open", json.dumps(dict(account=ACCOUNT, eni_id=a.eni["id"])))
+    lab.start_state()
+    lab.set_rules(sg, [rule(port_from=81, port_to=81, cidr="0.0.0.0/0")])
+    wait_for("a rule after the store came back", lambda: can(a.ns, b.ip, 81, 0.5), 20)
+    assert talk(s)
+    # vpcd starts before the store: it waits, and touches nothing meanwhile
+    lab.kill_vpcd()
+    lab.kill_state()
+    lab.vpcd = subprocess.Popen(["nsenter", "--net=" + lab.host.path, BIN + "/spx-vpcd", "--config", lab.config], stdout=lab.log, stderr=lab.log, env=ENV)
+    wait_for("health", lambda: '"starting"' in sh(BIN + "/vpcd_lab", "call", sock, "health", "{}", check=False))
+    time.sleep(4)
+    assert talk(s) and can(a.ns, b.ip, 81) and a.token()
+    lab.start_state()
+    wait_for("health", lambda: '"ok"' in sh(BIN + "/vpcd_lab", "call", sock, "health", "{}", check=False), 20)
+    assert talk(s) and can(a.ns, b.ip, 81) and a.token()
 
 
 @test
