@@ -11,4 +11,5 @@ if [ ! -f "$build/build.ninja" ]; then
     quietly as_caller meson setup "$build" "$root" -Dtests=false
 fi
 cd "$build"
+quietly as_caller ninja build.ninja # when meson files changed
 as_caller ninja -j "$jobs" --quiet | grep -v "no work to do" || [ "${PIPESTATUS[0]}" = 0 ]

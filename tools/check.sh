@@ -3,7 +3,6 @@
 #   sudo make check         tools/check.sh --suite unit         (without root: only tests that need none)
 # The last line: N passed, N failed, N skipped.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-build=$root/build-check
 
 if [ "$(id -u)" = 0 ]; then
     "$root/tools/packages.sh" install check
@@ -13,9 +12,9 @@ else
     mapfile -t lost < <("$root/tools/packages.sh" missing check)
     [ "${#lost[@]}" = 0 ] || echo "not installed, which may be too little: ${lost[*]}"
 fi
+build=$(check_folder)
 python=$("$root/tools/python.sh")
 if [ ! -f "$build/build.ninja" ] || [ "$(cat "$build/python.txt" 2>/dev/null)" != "$python" ]; then
-    as_caller mkdir -p "$build"
     reconfigure=()
     [ ! -f "$build/build.ninja" ] || reconfigure=(--reconfigure)
     quietly as_caller env SPX_PYTHON="$python" meson setup "${reconfigure[@]}" "$build" "$root" -Db_sanitize=address,undefined -Db_lundef=false
@@ -27,7 +26,8 @@ mem=$(awk '/MemAvailable/ {print int($2 / 1000000)}' /proc/meminfo)
 start=$SECONDS
 cd "$build"
 say 'building'
-as_caller env SPX_PYTHON="$python" ninja -j "$jobs" --quiet | grep -v 'no work to do' || [ "${PIPESTATUS[0]}" = 0 ]
+quietly as_caller env SPX_PYTHON="$python" ninja build.ninja # when meson files changed
+as_caller ninja -j "$jobs" --quiet | grep -v 'no work to do' || [ "${PIPESTATUS[0]}" = 0 ]
 built=$((SECONDS - start))
 
 # Tests call the AWS CLI by its name; sudo may have shortened the path.

@@ -48,3 +48,20 @@ quietly() {
         return $status
     fi
 }
+
+# Services and guests run under users of their own, who see nothing below a private home (Debian 13 makes homes 0700).
+everybody_reaches() {
+    setpriv --reuid 65534 --regid 65534 --clear-groups test -x "$1"
+}
+
+# Where the tests are built: in the tree, or beside it when the users of the services cannot go there. As root or as the caller.
+check_folder() {
+    local dir=$root/build-check
+    if [ "$(id -u)" = 0 ] && ! everybody_reaches "$root"; then
+        dir=/var/tmp/spinifex-check-$caller
+    fi
+    as_caller mkdir -p -m 755 "$dir" || return 1
+    # In a folder for everybody, a stranger may have been there first.
+    [ ! -L "$dir" ] && [ "$(stat -c %U "$dir")" = "$caller" ] || die "$dir is not a folder of $caller"
+    echo "$dir"
+}

@@ -3,7 +3,7 @@
 # tables were made from (or a later 1.43), else one in a folder of its own with boto3 from PyPI.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 version=1.43.11
-venv=$root/build-check/venv
+venv=$(check_folder)/venv
 
 has_botocore() {
     as_caller "$1" - "$version" 2>/dev/null <<'PY'
@@ -22,7 +22,6 @@ for p in "${SPX_PYTHON:-}" "$(command -v python3 || true)" "$venv/bin/python3"; 
     fi
 done
 say "boto3 $version from PyPI, for the tests" >&2
-as_caller mkdir -p "$(dirname "$venv")"
 quietly as_caller python3 -m venv --clear "$venv" || die 'python3 cannot make an environment: is the package python3-venv installed?'
 quietly as_caller "$venv/bin/python3" -m pip install --quiet "boto3==$version" "botocore==$version" ||
     die "no boto3 $version from PyPI (see above): give an interpreter that has it by SPX_PYTHON"

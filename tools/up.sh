@@ -13,9 +13,21 @@ if [ ! -f "$config" ]; then
     say 'first start: configuration, certificates, an account'
     "$spx" admin init --node node1 --nodes 1 --no-profile
 fi
-# What runs was built before: services are started anew, guests run on.
-lock=$("$spx" config get run_dir)/up.lock
-if [ -f "$lock" ] && [ -n "$(find "$build/src" -name 'spx-*' -type f -perm -u+x -newer "$lock" -print -quit)" ]; then
+# What runs is a copy that only root can change, where the users of services and guests reach it. New programs are taken into use at
+# once: services are started anew, guests run on.
+SPX_LIBEXEC=$("$spx" config get data_dir)/programs
+export SPX_LIBEXEC
+install -d -m 755 "$SPX_LIBEXEC"
+is_new=
+while read -r program; do
+    own=$SPX_LIBEXEC/$(basename "$program")
+    if ! cmp -s "$program" "$own"; then
+        install -m 755 "$program" "$own.new"
+        mv "$own.new" "$own"
+        is_new=yes
+    fi
+done < <(find "$build/src" -name 'spx-*' -type f -perm -u+x)
+if [ "$is_new" ] && [ -f "$("$spx" config get run_dir)/up.lock" ]; then
     "$spx" down --keep-guests
 fi
 say 'starting the services'
@@ -79,13 +91,20 @@ say "boot log of $id"
 printf '%s\n' "$log" | tr -d '\r' | tail -n 25
 ip=$(aws ec2 describe-instances --instance-ids "$id" --query 'Reservations[0].Instances[0].PublicIpAddress' --output text)
 
+# Versions before 2.13 (1.29) read no endpoint from a profile, as Debian 12's.
+old=
+version=$(as_caller env PATH="$PATH:$aws_dir" aws --version 2>&1 | sed -n 's,^aws-cli/\([0-9]*\)\.\([0-9]*\)\..*,\1 \2,p')
+read -r major minor <<<"${version:-0 0}"
+if [ "$major" -lt 2 ] && [ "$minor" -lt 29 ] || [ "$major" = 2 ] && [ "$minor" -lt 13 ]; then
+    old="  alias aws='$spx aws'     # this AWS CLI is too old to find the endpoint in the profile
+"
+fi
 say "done in $((SECONDS - start)) s; what to type next"
 cat <<NEXT
   export AWS_PROFILE=spinifex
-  aws sts get-caller-identity
+${old}  aws sts get-caller-identity
   aws ec2 describe-instances --instance-ids $id
   ssh -i $key root@$ip
   sudo $spx get nodes
   sudo make down
-AWS CLIs older than 2.13 need the endpoint: $spx aws ec2 describe-instances
 NEXT
