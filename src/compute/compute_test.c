@@ -4,7 +4,7 @@
  * It needs root (taps, users). */
 #include "base/file.h"
 #include "compute/compute_world.h"
-#include "compute/proc_id.h"
+#include "os/proc_id.h"
 #include <sched.h>
 #include <signal.h>
 
