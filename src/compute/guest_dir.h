@@ -9,7 +9,7 @@
 #pragma once
 #include "base/arena.h"
 #include "base/err.h"
-#include "compute/proc_id.h"
+#include "os/proc_id.h"
 #include <stdint.h>
 #include <sys/types.h>
 

@@ -6,8 +6,8 @@
 #include "base/num.h"
 #include "base/time.h"
 #include "compute/mon_int.h"
-#include "compute/proc_id.h"
 #include "loop/child.h"
+#include "os/proc_id.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-/* Instance types, processes' identity, the console log, the QEMU command line, the monitor's
+/* Instance types, the console log, the QEMU command line, the monitor's
  * messages, host numbers. */
 #include "base/file.h"
 #include "base/test.h"
@@ -7,7 +7,6 @@
 #include "compute/guest_proto.h"
 #include "compute/host.h"
 #include "compute/instance_types.h"
-#include "compute/proc_id.h"
 #include "compute/qemu_args.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -120,62 +119,6 @@ static void test_host_numbers(void **state)
     assert_int_equal(host_usable_memory_mib(4096), 3584);
     assert_int_equal(host_usable_memory_mib(100000), 90000);
     assert_int_equal(host_usable_memory_mib(256), 0);
-}
-
-/* ---- processes ---- */
-
-static void test_stat_text(void **state)
-{
-    static const struct {
-        const char *text;
-        int r;
-        uint64_t start;
-        char state;
-    } cases[] = {
-        {"12 (a) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20\n", 0, 4711, 'S'},
-        {"12 (a) b (c) R 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 99 20\n", 0, 99, 'R'},
-        {"12 (a) S 1 2 3\n", -EINVAL, 0, 0},
-        {"12 a S 1 2 3\n", -EINVAL, 0, 0},
-        {"", -EINVAL, 0, 0},
-        {"12 (a)", -EINVAL, 0, 0},
-        {"12 (a) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 x 20\n", -EINVAL, 0, 0},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        uint64_t start = 0;
-        char s = 0;
-        assert_int_equal(proc_parse_stat(str_c(cases[i].text), &start, &s), cases[i].r);
-        if (cases[i].r == 0) {
-            assert_int_equal(start, cases[i].start);
-            assert_int_equal(s, cases[i].state);
-        }
-    }
-}
-
-static void test_only_the_same_process_is_killed(void **state)
-{
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        for (;;) {
-            pause();
-        }
-    }
-    struct proc_id id, other;
-    assert_int_equal(proc_id_of(pid, &id), 0);
-    other = id;
-    other.start++;
-    assert_true(proc_is_alive(&id));
-    assert_false(proc_is_alive(&other));
-    assert_int_equal(proc_kill(&other), -ESRCH);
-    assert_true(proc_is_alive(&id));
-    assert_int_equal(proc_kill(&id), 0);
-    siginfo_t info;
-    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
-    assert_false(proc_is_alive(&id)); /* a zombie */
-    assert_int_equal(waitpid(pid, NULL, 0), pid);
-    assert_int_equal(proc_kill(&id), -ESRCH);
-    const struct proc_id none = {0};
-    assert_int_equal(proc_kill(&none), -ESRCH);
 }
 
 /* ---- console ---- */
@@ -468,8 +411,6 @@ int main(void)
         cmocka_unit_test(test_generations),
         cmocka_unit_test(test_types_of_a_host),
         cmocka_unit_test(test_host_numbers),
-        cmocka_unit_test(test_stat_text),
-        cmocka_unit_test(test_only_the_same_process_is_killed),
         cmocka_unit_test(test_console_rotates),
         cmocka_unit_test(test_full_disk_loses_text_only),
         cmocka_unit_test(test_command_line),

@@ -2,7 +2,7 @@
 #include "kv/kv.h"
 #include "model/config.h"
 #include "model/presence.h"
-#include "vpcd/caps.h"
+#include "os/caps.h"
 #include "vpcd/native.h"
 #include "vpcd/own_dir.h"
 #include "vpcd/responders.h"
@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <string.h>
 #include <sys/file.h>
 
@@ -55,6 +56,30 @@ static int teardown(struct service *s, struct err *err)
     return r;
 }
 
+/* What networks, namespaces and starting responders take. */
+static int drop_caps(struct err *err)
+{
+    static const unsigned kept[] = {
+        CAP_NET_ADMIN,        /* links, routes, nftables, taps */
+        CAP_NET_BIND_SERVICE, /* ports 53, 67, 80, 123 inside VPCs */
+        CAP_NET_RAW,          /* IP_PKTINFO with a source of our choice */
+        CAP_SYS_ADMIN,        /* setns, unshare, the bind mounts that keep namespaces */
+        CAP_SETUID,
+        CAP_SETGID,
+        CAP_SETPCAP, /* responders run as nobody */
+        CAP_CHOWN,
+        CAP_DAC_OVERRIDE,
+        CAP_FOWNER, /* their folders */
+        CAP_KILL,
+        CAP_SYS_RESOURCE, /* their limits */
+    };
+    uint64_t keep = 0;
+    for (size_t i = 0; i < ARRAY_LEN(kept); i++) {
+        keep |= UINT64_C(1) << kept[i];
+    }
+    return caps_keep(keep, err);
+}
+
 static int run(struct service *s, struct err *err)
 {
     AUTO(config_freep) struct config *cfg = NULL;
@@ -64,7 +89,7 @@ static int run(struct service *s, struct err *err)
     AUTO(vpcd_freep) struct vpcd *v = NULL;
     int r = config_load(s->config_path, &cfg, err);
     r = r ? r : take_lock(cfg, a, &lock, err);
-    r = r ? r : caps_drop(err);
+    r = r ? r : drop_caps(err);
     r = r ? r : kv_open_remote(config_run_path(a, cfg, "state.sock"), &kv, err);
     r = r ? r : vpcd_new(s, cfg, kv, &v, err);
     if (r) {

@@ -9,8 +9,8 @@
 #include "crypto/digest.h"
 #include "loop/child.h"
 #include "net/rpc.h"
+#include "os/proc_id.h"
 #include "vpcd/own_dir.h"
-#include "vpcd/proc_id.h"
 #include "vpcd/resp_facts.h"
 #include "vpcd/resp_sockets.h"
 
