@@ -30,10 +30,15 @@ void guest_disconnect(struct guest *g)
 
 static const char *exit_text(const struct gm_state *s, char *buf, size_t size)
 {
+    enum { REASON_MAX = 160 }; /* the end of the line says what was wrong */
+    size_t n = strnlen(s->text, sizeof(s->text));
     switch (s->exit) {
     case GM_EXIT_CODE:
-        (void)snprintf(buf, size, "QEMU ended with status %d%s%.180s", (int)s->exit_value,
-                       s->text[0] ? ": " : "", s->text);
+        (void)snprintf(buf, size, "QEMU ended with status %d%s%.*s", (int)s->exit_value,
+                       n == 0            ? ""
+                       : n <= REASON_MAX ? ": "
+                                         : ": ...",
+                       REASON_MAX, s->text + (n > REASON_MAX ? n - REASON_MAX : 0));
         break;
     case GM_EXIT_SIGNAL:
         (void)snprintf(buf, size, "QEMU was killed by signal %d", (int)s->exit_value);

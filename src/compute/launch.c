@@ -84,8 +84,9 @@ static int call(struct rpc_client *to, const char *method, struct buf *args,
 }
 
 /* O_DIRECT is set on the open file and read through: some file systems accept the flag and
- * refuse the read. */
-static bool can_direct(int fd)
+ * refuse the read. Where it works it stays set: QEMU since 9.1 takes a descriptor for a direct
+ * drive only with it. */
+static bool set_direct(int fd)
 {
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_DIRECT) < 0) {
@@ -95,7 +96,9 @@ static bool can_direct(int fd)
     bool is_ok = posix_memalign(&page, DIRECT_ALIGN, DIRECT_ALIGN) == 0 &&
                  pread(fd, page, DIRECT_ALIGN, 0) >= 0;
     free(page);
-    (void)fcntl(fd, F_SETFL, flags);
+    if (!is_ok) {
+        (void)fcntl(fd, F_SETFL, flags);
+    }
     return is_ok;
 }
 
@@ -122,7 +125,7 @@ static int open_volume(struct compute *c, const char *account, const char *insta
         return err_context(err, r, "volume %s", volume);
     }
     *ret_size = json_get_u64(j, "size", 0);
-    *ret_is_direct = can_direct(reply.fds[0]);
+    *ret_is_direct = set_direct(reply.fds[0]);
     *ret_fd = steal_fd(&reply.fds[0]);
     return 0;
 }

@@ -47,7 +47,7 @@ int mon_console_input(struct mon *m, struct str bytes)
 }
 
 /* Keeps the last line that QEMU wrote to its standard error: the reason when it ends by itself.
- * It writes a line in pieces. */
+ * It writes a line in pieces. Of a long line the end is kept: QEMU repeats the option first. */
 void mon_stderr_read(struct mon *m)
 {
     char piece[1024];
@@ -71,9 +71,11 @@ void mon_stderr_read(struct mon *m)
             m->is_line_over = false;
             m->text_n = 0;
         }
-        if (m->text_n + 1 < sizeof(m->st.text)) {
-            m->st.text[m->text_n++] = c >= ' ' && c <= '~' ? c : '?';
-            m->st.text[m->text_n] = '\0';
+        if (m->text_n + 1 >= sizeof(m->st.text)) {
+            m->text_n--;
+            memmove(m->st.text, m->st.text + 1, m->text_n);
         }
+        m->st.text[m->text_n++] = c >= ' ' && c <= '~' ? c : '?';
+        m->st.text[m->text_n] = '\0';
     }
 }
