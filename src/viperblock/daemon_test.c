@@ -99,7 +99,7 @@ static void put_volume(const char *id, const char *image)
 static void wait_available(const char *id)
 {
     struct str key = key_status(arena, "volume", STR(TEST_ACCOUNT), str_c(id));
-    uint64_t end = time_mono_ns() + 30 * NS_PER_S;
+    uint64_t end = time_mono_ns() + 60 * NS_PER_S;
     struct str text = STR("(none)");
     while (time_mono_ns() < end) {
         struct kv_item item;

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#define WAIT_NS (20 * NS_PER_S)
+#define WAIT_NS (60 * NS_PER_S)
 
 static const char *helper_path;
 

@@ -337,6 +337,9 @@ static void gone_client_cancels(void **state)
                               STR("{\"account\":\"" TEST_ACCOUNT "\",\"name\":\"slow\"}"),
                               &p[0], 1, NS_PER_S / 2, &r, &err),
                      -ETIMEDOUT);
+    for (int i = 0; i < 2000 && env_count(e, "images") == 0; i++) {
+        usleep(10000);
+    }
     assert_int_equal(env_count(e, "images"), 1);
     rpc_client_free(c);
     close(p[0]);
