@@ -67,6 +67,9 @@ if [ "$group" = None ]; then
         'IpProtocol=tcp,FromPort=22,ToPort=22,IpRanges=[{CidrIp=0.0.0.0/0}]' \
         'IpProtocol=icmp,FromPort=-1,ToPort=-1,IpRanges=[{CidrIp=0.0.0.0/0}]' >/dev/null
 fi
+state() { aws ec2 describe-instances --instance-ids "$id" --query 'Reservations[0].Instances[0].State.Name' --output text; }
+console() { aws ec2 get-console-output --instance-id "$id" --latest --query Output --output text; }
+before= # what the guest said before this start
 id=$(aws ec2 describe-instances --filters Name=tag:Name,Values=hello Name=instance-state-name,Values=pending,running,stopping,stopped \
     --query 'Reservations[0].Instances[0].InstanceId' --output text)
 if [ "$id" = None ]; then
@@ -75,12 +78,20 @@ if [ "$id" = None ]; then
     echo "$id launched"
 else
     echo "$id is there"
-    aws ec2 start-instances --instance-ids "$id" --output text >/dev/null || true # it may run already
+    [ "$(state)" != stopping ] || aws ec2 wait instance-stopped --instance-ids "$id"
+    if [ "$(state)" = stopped ]; then
+        before=$(console)
+        aws ec2 start-instances --instance-ids "$id" --output text >/dev/null
+    fi
 fi
-aws ec2 wait instance-running --instance-ids "$id"
+if ! aws ec2 wait instance-running --instance-ids "$id"; then
+    aws ec2 describe-instances --instance-ids "$id" --query 'Reservations[0].Instances[0].StateReason.Message' --output text >&2
+    die "the guest $id does not run: the reason is above, logs are in $("$spx" config get data_dir)/log"
+fi
 
+# Ready is what it said after its last start.
 end=$((SECONDS + 180))
-until log=$(aws ec2 get-console-output --instance-id "$id" --latest --query Output --output text) && grep -q 'spinifex-mini: ready' <<<"$log"; do
+until log=$(console) && [ "$log" != "$before" ] && awk '/spinifex-mini: boot start|reboot: Power down/ {r = 0} /spinifex-mini: ready/ {r = 1} END {exit !r}' <<<"$log"; do
     if [ "$SECONDS" -ge "$end" ]; then
         printf '%s\n' "$log" | tail -n 40
         die "the guest $id did not come up within three minutes; its boot log is above"
