@@ -29,7 +29,7 @@
 #define HAS_ASAN 0
 #endif
 
-#define CPU_MAX_S   3600u
+#define CPU_MAX_S   21600u /* terabytes are hashed and converted in hours */
 #define MEMORY_MAX  (UINT64_C(1) << 30)
 #define N_FILES_MAX 64u
 #define FILTER_MAX  160u

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* No new privileges, no core, files of at most max_file_size, an hour of CPU, 64 descriptors.
+/* No new privileges, no core, files of at most max_file_size, six hours of CPU, 64 descriptors.
  */
 MUST_CHECK int sandbox_limits(uint64_t max_file_size, struct err *err);
 /* For parsing on open descriptors only: any call that opens, executes, connects or looks around

@@ -40,7 +40,7 @@ void env_stop(struct env *e);
 /* Desired state, as awsgw writes it. */
 void env_put_volume(struct env *e, const struct volume *v);
 /* Waits until status/volume shows the state (and the generation, when it is not 0); fails the
- * test after 20 s. Returns it. */
+ * test after 60 s. Returns it. */
 const struct volume_status *env_wait_volume(struct env *e, const char *id, const char *state);
 /* NULL when absent. */
 const struct image *env_get_image(struct env *e, const char *id);
