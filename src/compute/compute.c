@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 LOG_MODULE("compute");
 
@@ -88,6 +89,14 @@ static const void *obj_at(struct compute *c, struct str key)
 static void take_instance(struct compute *c, struct arena *a, const struct view_entry *e)
 {
     const struct instance *s = e->obj;
+    struct key_parts key;
+    if (!s && key_parse(e->key, &key) == 0 && key.id.n < GUEST_ID_MAX) {
+        /* A record that cannot be read is not one that was forgotten: its guest stays as it is. */
+        struct guest *known = compute_guest(c, arena_cstr(a, key.id));
+        if (known) {
+            known->is_seen = true;
+        }
+    }
     if (!s || !str_eqc(s->node, c->o.cfg->node)) {
         return;
     }
@@ -251,10 +260,35 @@ static void on_sync(void *ctx, uint64_t rev)
     compute_poke(c);
 }
 
+void compute_reap_later(struct compute *c, pid_t pid, const char *id)
+{
+    struct old_monitor old = {.pid = pid};
+    (void)snprintf(old.id, sizeof(old.id), "%s", id);
+    vec_push(&c->old, old);
+}
+
+/* Only by their numbers: other children belong to the threads that started them. A monitor of an
+ * earlier life of this service is not our child: it is init's to collect. */
+static void reap(struct compute *c)
+{
+    for (size_t i = c->old.n; i > 0; i--) {
+        const struct old_monitor *o = &c->old.v[i - 1];
+        if (waitpid(o->pid, NULL, WNOHANG) == 0) {
+            continue;
+        }
+        const struct guest *g = compute_guest(c, o->id);
+        if (!g || g->proc == VM_PROC_NONE) {
+            spawn_forget(o->id);
+        }
+        vec_remove(&c->old, i - 1);
+    }
+}
+
 static void on_tick(void *ctx)
 {
     struct compute *c = ctx;
     loop_timer_set(c->tick, loop_now_ns(c->o.loop) + TICK_NS);
+    reap(c);
     if (!c->is_facts_written && !c->is_facts_writing && loop_now_ns(c->o.loop) >= c->facts_ns) {
         store_write_facts(c);
     }
@@ -383,6 +417,7 @@ void compute_free(struct compute *c)
     rpc_client_free(c->block);
     rpc_client_free(c->net);
     omap_free(c->guests, free_guest);
+    vec_free(&c->old);
     /* What jobs and the view have posted still lies before the loop, and is run when it is
      * freed: it finds no guest any more, and the struct itself goes behind the last of it. */
     loop_post(c->o.loop, free_last, c);

@@ -11,6 +11,7 @@
 #pragma once
 #include "base/arena.h"
 #include "base/omap.h"
+#include "base/vec.h"
 #include "compute/compute.h"
 #include "compute/guest_proto.h"
 #include "compute/spawn.h"
@@ -86,6 +87,7 @@ struct guest {
     struct guest_note note;
     bool has_note;
     bool is_adopting, is_launching, is_quit_due;
+    unsigned n_quits;
     bool is_pending_adopt; /* adopt at the next step, not before adopt_ns */
     uint64_t adopt_ns;
     unsigned n_adopt_tries;
@@ -110,6 +112,11 @@ struct guest {
     uint64_t link_ns; /* next look */
 };
 
+struct old_monitor {
+    pid_t pid;
+    char id[GUEST_ID_MAX];
+};
+
 struct compute {
     struct compute_opts o;
     struct spawn_host spawn;
@@ -126,11 +133,14 @@ struct compute {
     bool is_facts_written, is_facts_writing;
     uint64_t facts_ns, sweep_ns;
     unsigned n_jobs;
+    VEC(struct old_monitor) old; /* children that end soon */
 };
 
 /* compute.c */
 struct guest *compute_guest(struct compute *c, const char *id); /* NULL: gone */
 void compute_poke(struct compute *c); /* any thread: look again soon */
+/* A monitor that was dismissed, or has died: collected when it is gone, with its control group. */
+void compute_reap_later(struct compute *c, pid_t pid, const char *id);
 /* A user slot that no guest of this node has. */
 uint64_t compute_free_slot(struct compute *c);
 

@@ -206,6 +206,23 @@ static void test_monitor_killed_guest_runs_on(void **state)
     assert_int_equal(console_count(&w, vm.id, "BUTTON"), 1);
 }
 
+/* The worst monitor: it hangs, and QEMU with it. The user's wish is done from outside. */
+static void test_hanging_monitor_does_not_keep_a_guest(void **state)
+{
+    static struct world w;
+    struct vm vm;
+    world_init(&w, 71000);
+    run(&w, &vm, "stop");
+    pid_t pid = (pid_t)guest_num(&w, vm.id, "pid");
+    pid_t monitor = (pid_t)guest_num(&w, vm.id, "monitor_pid");
+    assert_int_equal(kill(monitor, SIGSTOP), 0);
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    change(&w, vm.id, "terminated", false, false);
+    wait_state(&w, vm.id, "terminated");
+    WAIT_UNTIL("end", kill(pid, 0) < 0 && kill(monitor, 0) < 0); /* and no zombies */
+    WAIT_UNTIL("folder", !has_run_folder(&w, vm.id));
+}
+
 static void test_failed_launch(void **state)
 {
     static struct world w;
@@ -377,6 +394,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(test_reboot, tear_down),
         cmocka_unit_test_teardown(test_service_killed_guest_runs_on, tear_down),
         cmocka_unit_test_teardown(test_monitor_killed_guest_runs_on, tear_down),
+        cmocka_unit_test_teardown(test_hanging_monitor_does_not_keep_a_guest, tear_down),
         cmocka_unit_test_teardown(test_failed_launch, tear_down),
         cmocka_unit_test_teardown(test_volumes_come_and_go, tear_down),
         cmocka_unit_test_teardown(test_host_was_restarted, tear_down),

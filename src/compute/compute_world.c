@@ -208,7 +208,8 @@ int tear_down(void **state)
         struct guest_note note;
         if (guest_note_read(&h.dirs, ids[i].p, &note, NULL) == 0) {
             (void)proc_kill(&note.monitor);
-            spawn_kill(&h, &note);
+            spawn_kill_all(&h, &note);
+            spawn_forget(note.id);
         }
     }
     daemon_free(w->compute);

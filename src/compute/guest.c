@@ -1,14 +1,13 @@
 #include "base/log.h"
 #include "base/time.h"
 #include "compute/compute_int.h"
-#include "os/cgroup.h"
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
 
 LOG_MODULE("compute.guest");
 
 #define MAX_STEPS   8u
+#define MAX_QUITS   1u /* after again_ns more, by force from outside */
 #define CMD_LATE_NS (UINT64_C(60) * NS_PER_S)
 
 struct guest *guest_new(struct compute *c, const char *id, const char *account)
@@ -108,13 +107,11 @@ void guest_reap(struct guest *g)
     guest_disconnect(g);
     g->has_state = false;
     if (g->note.monitor.pid > 0) {
-        /* It ends at once; a zombie of a moment is collected by a later pass. */
-        for (unsigned i = 0; i < 20 && waitpid(g->note.monitor.pid, NULL, WNOHANG) == 0; i++) {
-            (void)usleep(2000);
-        }
+        compute_reap_later(g->c, g->note.monitor.pid, g->id);
     }
     guest_run_remove(&g->c->spawn.dirs, g->id);
-    cgroup_remove("spinifex-guests.slice", g->id);
+    spawn_forget(g->id);
+    g->n_quits = 0;
     memset(&g->note, 0, sizeof(g->note));
     memset(&g->mon, 0, sizeof(g->mon));
     g->has_note = false;
@@ -189,8 +186,12 @@ static struct vm_input input_of(struct guest *g, char *why, size_t size)
 
 static void end_qemu(struct guest *g)
 {
-    if (g->conn_fd >= 0) {
+    if (g->conn_fd >= 0 && g->n_quits < MAX_QUITS) {
+        g->n_quits++;
         guest_send_now(g, GM_OP_QUIT, STR_NONE);
+    } else if (g->conn_fd >= 0) {
+        /* The monitor was asked and did nothing: it hangs, or it is not ours any more. */
+        spawn_kill_all(&g->c->spawn, &g->note);
     } else if (g->is_launching) {
         g->is_quit_due = true;
     } else if (g->has_note) {

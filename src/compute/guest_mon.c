@@ -5,7 +5,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
 LOG_MODULE("compute.monitor");
 
@@ -107,8 +106,7 @@ static void lost(struct guest *g, const char *why)
     guest_disconnect(g);
     g->has_state = false;
     if (g->note.monitor.pid > 0) {
-        (void)waitpid(g->note.monitor.pid, NULL,
-                      WNOHANG); /* a child of ours, or of an earlier life */
+        compute_reap_later(g->c, g->note.monitor.pid, g->id);
     }
     if (g->proc != VM_PROC_ENDED) {
         g->is_pending_adopt = true;

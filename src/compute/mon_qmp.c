@@ -229,7 +229,7 @@ static void on_devices(struct mon *m, const struct json *data)
     }
 }
 
-/* The serial of a disk, as qemu_args.c made it; what QEMU says is taken for an id only when it is one. */
+/* The serial of a disk, as qemu_args.c made it. What QEMU says is an id only when it looks so. */
 static void on_serial(struct mon *m, unsigned slot, const struct json *data)
 {
     struct str s = json_str(data);

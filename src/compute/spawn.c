@@ -418,6 +418,22 @@ void spawn_kill(const struct spawn_host *h, const struct guest_note *note)
     }
 }
 
+void spawn_kill_all(const struct spawn_host *h, const struct guest_note *note)
+{
+    struct err err = ERR_INIT;
+    int n = cgroup_kill(GUEST_SLICE, note->id, &err);
+    log_warn("guest.killed", KV_CSTR("id", note->id), KV_I64("processes", n));
+    if (n <= 0) {
+        (void)proc_kill(&note->monitor);
+        spawn_kill(h, note);
+    }
+}
+
+void spawn_forget(const char *id)
+{
+    cgroup_remove(GUEST_SLICE, id);
+}
+
 static int new_monitor(const struct spawn_host *h, struct guest_note *note, const char *run,
                        const char *data, int *ret_conn_fd, struct err *err)
 {
@@ -479,7 +495,11 @@ int spawn_adopt(const struct spawn_host *h, const char *id, enum spawn_found *re
                     id);
     }
     if (!find_qemu(h, &note, &note.qemu)) {
-        *ret = SPAWN_GONE;
+        /* The note is written before the first process: perhaps nothing was started yet. */
+        pid_t pid = 0;
+        bool has_begun =
+            note.monitor.pid || note.qemu.pid || guest_pid_read(&h->dirs, id, &pid) == 0;
+        *ret = has_begun ? SPAWN_GONE : SPAWN_NOTHING;
         return 0;
     }
     log_warn("monitor.lost", KV_CSTR("id", id), KV_I64("qemu", note.qemu.pid));

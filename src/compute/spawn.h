@@ -38,6 +38,11 @@ enum spawn_found {
  * one. */
 MUST_CHECK int spawn_adopt(const struct spawn_host *h, const char *id, enum spawn_found *ret,
                            struct guest_note *ret_note, int *ret_conn_fd, struct err *err);
+/* SIGKILL to monitor and QEMU, whatever they say of themselves: all processes of the guest's
+ * control group; without one, those that are ours beyond doubt. */
+void spawn_kill_all(const struct spawn_host *h, const struct guest_note *note);
+/* The guest's control group, when nothing is left in it. */
+void spawn_forget(const char *id);
 /* SIGKILL to a QEMU that nobody else can end, when it is ours beyond doubt. */
 void spawn_kill(const struct spawn_host *h, const struct guest_note *note);
 

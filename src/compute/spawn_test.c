@@ -459,6 +459,7 @@ static int tear_down(void **state)
         guest_run_remove(&h.dirs, ID);
     }
     guest_data_remove(&h.dirs, ID);
+    spawn_forget(ID);
     return 0;
 }
 

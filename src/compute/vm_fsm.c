@@ -254,7 +254,8 @@ unsigned vm_fsm_step(struct vm_fsm *f, const struct vm_input *in, const struct v
 {
     assert(in->want < VM_WANT_N && in->proc < VM_PROC_N);
     unsigned acts = 0;
-    bool is_spec_new = in->generation > f->generation;
+    /* Also an older one: the store was put back, and what it wants now has not been answered. */
+    bool is_spec_new = in->generation != f->generation;
     if (is_spec_new) {
         f->generation = in->generation;
         acts |= VM_ACT_REPORT;

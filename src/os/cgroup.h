@@ -17,6 +17,9 @@
  * and '.'. Gives the descriptor. */
 MUST_CHECK int cgroup_make(const char *slice, const char *name, int *ret_procs_fd,
                            struct err *err);
+/* SIGKILL to all processes in the group, until there are none (some rounds: they may start
+ * others). Nobody but root puts processes there. Returns how many were found, or negative errno. */
+int cgroup_kill(const char *slice, const char *name, struct err *err);
 /* Removes the group when it is empty. */
 void cgroup_remove(const char *slice, const char *name);
 

@@ -1,6 +1,10 @@
 #include "base/test.h"
 #include "os/cgroup.h"
 #include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static void test_trees(void **state)
 {
@@ -36,11 +40,53 @@ static void test_bad_names_are_refused(void **state)
     }
 }
 
+/* Where there are control groups that we may make (root): a process is put in, and ended with it. */
+static void test_all_in_a_group_are_ended(void **state)
+{
+    char name[32];
+    int procs = -1;
+    struct err err = ERR_INIT;
+    (void)snprintf(name, sizeof(name), "test-%d", (int)getpid());
+    int r = cgroup_make("spinifex-test.slice", name, &procs, &err);
+    if (r < 0) {
+        assert_string_equal(err.name, "NoCgroup"); /* and guests stay where the service is */
+        return;
+    }
+    pid_t pids[3];
+    for (unsigned i = 0; i < 3; i++) {
+        pids[i] = fork();
+        assert_true(pids[i] >= 0);
+        if (pids[i] == 0) {
+            (void)!write(procs, "0", 1);
+            for (;;) {
+                pause();
+            }
+        }
+    }
+    int n = 0;
+    for (unsigned i = 0; i < 200 && n < 3; i++) { /* they put themselves in */
+        r = cgroup_kill("spinifex-test.slice", name, &err);
+        assert_true(r >= 0);
+        n += r;
+        usleep(10000);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        int status = 0;
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    }
+    assert_int_equal(cgroup_kill("spinifex-test.slice", name, &err), 0);
+    close(procs);
+    cgroup_remove("spinifex-test.slice", name);
+    assert_int_equal(cgroup_kill("spinifex-test.slice", name, &err), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_trees),
         cmocka_unit_test(test_bad_names_are_refused),
+        cmocka_unit_test(test_all_in_a_group_are_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
