@@ -194,6 +194,22 @@ static void test_links_addresses_routes_neighbours(void **state)
         OK(nl_neigh_del(nl, &ne, &err));
         OK(nl_neigh_del(nl, &ne, &err));
     }
+    /* A link that is right already is left alone: its neighbours stay. */
+    static const uint8_t same[6] = {0x0a, 0xfe, 0, 0, 0, 1},
+                         other[6] = {0x0a, 0xfe, 0, 0, 0, 9};
+    struct nl_neigh kept = {.ifindex = l.ifindex, .ip = r.gw, .mac = {0x0a, 0xfe, 0, 0, 0, 2}};
+    OK(nl_neigh_replace(nl, &kept, &err));
+    OK(nl_link_get(nl, "spxvtest", &l, &err));
+    OK(nl_link_ensure(nl, &l, 9001, same, &err));
+    AUTO_FREE struct nl_neigh *after = NULL;
+    OK(nl_neigh_list(nl, false, &after, &n, &err));
+    assert_int_equal(n, 1);
+    OK(nl_link_ensure(nl, &l, 1500, other, &err));
+    OK(nl_link_get(nl, "spxvtest", &l, &err));
+    assert_int_equal(l.mtu, 1500);
+    assert_memory_equal(l.mac, other, 6);
+    assert_true(l.is_up);
+    OK(nl_neigh_del(nl, &kept, &err));
     OK(nl_route_del(nl, &r, &err));
     OK(nl_route_del(nl, &r, &err));
     OK(nl_addr_del(nl, &a, &err));

@@ -243,6 +243,16 @@ int nl_link_set(struct nl *nl, uint32_t ifindex, bool is_up, uint32_t mtu, const
     return nl_talk(nl, h, "set link", NULL, NULL, err);
 }
 
+int nl_link_ensure(struct nl *nl, const struct nl_link *have, uint32_t mtu,
+                   const uint8_t mac[6], struct err *err)
+{
+    bool is_mac_right = memcmp(have->mac, mac, sizeof(have->mac)) == 0;
+    if (have->is_up && have->mtu == mtu && is_mac_right) {
+        return 0;
+    }
+    return nl_link_set(nl, have->ifindex, true, mtu, is_mac_right ? NULL : mac, err);
+}
+
 int nl_link_del(struct nl *nl, const char *name, struct err *err)
 {
     void *extra = NULL;

@@ -33,6 +33,10 @@ MUST_CHECK int nl_link_list(struct nl *nl, struct nl_link **ret, size_t *ret_n,
 /* Makes MTU (0 = leave), MAC (NULL = leave) and the up flag so. */
 MUST_CHECK int nl_link_set(struct nl *nl, uint32_t ifindex, bool is_up, uint32_t mtu,
                            const uint8_t mac[6], struct err *err);
+/* The same, up, when the link does not look so already: setting even an equal MAC makes the kernel
+ * forget the link's neighbours, permanent ones too. */
+MUST_CHECK int nl_link_ensure(struct nl *nl, const struct nl_link *have, uint32_t mtu,
+                              const uint8_t mac[6], struct err *err);
 MUST_CHECK int nl_link_del(struct nl *nl, const char *name, struct err *err);
 /* A pair: 'name' here, 'peer' in the namespace 'peer_ns_fd'. Both down. */
 struct nl_veth {

@@ -37,7 +37,7 @@ int native_pair(struct native *n, const struct plan_vpc *v, int peer_ns, bool is
     r = r ? r : sysctl_set_link("conf", v->link, "send_redirects", 0, err);
     r = r ? r : sysctl_set_link("conf", v->link, "accept_redirects", 0, err);
     r = r ? r : sysctl_set_link("conf", v->link, "proxy_arp", 0, err);
-    r = r ? r : nl_link_set(n->nl, l.ifindex, true, mtu, native_host_mac, err);
+    r = r ? r : nl_link_ensure(n->nl, &l, mtu, native_host_mac, err);
     if (!r && n->host_gateway) {
         struct nl_addr a = {.ifindex = l.ifindex, .ip = n->host_gateway, .prefix_len = 32};
         r = nl_addr_replace(n->nl, &a, err);

@@ -81,8 +81,7 @@ static int set_up_base(struct inside *in, struct err *err)
     }
     r = r ? r : set_link_sysctls(LINK_EXT, true, false, err);
     r = r ? r
-          : nl_link_set(in->nl, ext->ifindex, true, (uint32_t)in->n->cfg->guest_mtu,
-                        native_vpc_mac, err);
+          : nl_link_ensure(in->nl, ext, (uint32_t)in->n->cfg->guest_mtu, native_vpc_mac, err);
     struct nl_addr a = {
         .ifindex = ext->ifindex, .ip = LINK_VPC_IP, .prefix_len = 32, .scope = RT_SCOPE_LINK};
     struct nl_neigh gw = {.ifindex = ext->ifindex, .ip = LINK_HOST_IP};
@@ -130,11 +129,12 @@ static int set_up_tap(struct inside *in, const struct plan_eni *e, const struct 
     struct nl_addr gw = {.ifindex = ne->ifindex, .ip = e->gateway, .prefix_len = 32};
     struct nl_route route = {.dst = e->ip, .prefix_len = 32, .ifindex = ne->ifindex};
     struct nl_neigh neigh = {.ifindex = ne->ifindex, .ip = e->ip};
+    const struct nl_link *have = find_link(in, e->tap), fresh = {.ifindex = ne->ifindex};
     memcpy(neigh.mac, e->mac, 6);
     int r = set_link_sysctls(e->tap, e->spec->is_source_dest_checked, true, err);
     r = r ? r
-          : nl_link_set(in->nl, ne->ifindex, true, (uint32_t)in->n->cfg->guest_mtu,
-                        native_tap_mac, err);
+          : nl_link_ensure(in->nl, have ? have : &fresh, (uint32_t)in->n->cfg->guest_mtu,
+                           native_tap_mac, err);
     r = r ? r : nl_addr_replace(in->nl, &gw, err);
     r = r ? r : nl_neigh_replace(in->nl, &neigh, err);
     return r ? r : nl_route_replace(in->nl, &route, err);
