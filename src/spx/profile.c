@@ -46,7 +46,7 @@ static const struct profile_pair *pair_of(struct str line, const struct profile_
                                           size_t n)
 {
     struct str key = str_cut(line, '=');
-    if (key.n == line.n || line.n == 0 || line.p[0] == ' ' || line.p[0] == '\t') {
+    if (key.n == line.n) {
         return NULL;
     }
     key = str_trim(key);
@@ -77,15 +77,62 @@ static bool next_line(struct str *rest, struct str *ret)
     return true;
 }
 
+/* What Python's configparser, which all AWS tools read with, takes a line for. With an option in
+ * front an indented line belongs to it, whatever it looks like. */
+enum line_type { LINE_BLANK, LINE_COMMENT, LINE_HEADER, LINE_OPTION, LINE_CONTINUED };
+static enum line_type classify(struct str line, bool *has_option)
+{
+    struct str text = str_trim(line);
+    if (text.n == 0) {
+        return LINE_BLANK;
+    }
+    if (text.p[0] == '#' || text.p[0] == ';') {
+        return LINE_COMMENT;
+    }
+    if (*has_option && (line.p[0] == ' ' || line.p[0] == '\t')) {
+        return LINE_CONTINUED;
+    }
+    *has_option = text.p[0] != '[';
+    return *has_option ? LINE_OPTION : LINE_HEADER;
+}
+
+/* Adds the lines of a section that are not ours to 'out', up to the next header; *ret_end is where
+ * the last of them that says something ends. */
+static void keep_others(struct str *rest, const struct profile_pair *pairs, size_t n,
+                        struct buf *out, size_t *ret_end)
+{
+    struct str line = STR_NONE;
+    bool is_dropped = false, has_option = false;
+    for (struct str ahead = *rest; next_line(&ahead, &line); *rest = ahead) {
+        enum line_type type = classify(line, &has_option);
+        if (type == LINE_HEADER) {
+            /* Behind our options an indented header would be a part of the last value. */
+            while (rest->p[0] == ' ' || rest->p[0] == '\t') {
+                *rest = str_skip(*rest, 1);
+            }
+            return;
+        }
+        if (type == LINE_OPTION) {
+            is_dropped = pair_of(line, pairs, n) != NULL;
+        }
+        if (!is_dropped || type == LINE_BLANK || type == LINE_COMMENT) {
+            buf_add(out, line);
+            *ret_end = type == LINE_BLANK ? *ret_end : out->n;
+        }
+    }
+}
+
 void profile_merge(struct str text, const char *section, const struct profile_pair *pairs,
                    size_t n, struct buf *out)
 {
-    const char *eol = str_find_str(text, STR("\r\n")) >= 0 ? "\r\n" : "\n";
+    /* As the first line ends. */
+    struct str first = str_cut(text, '\n');
+    const char *eol = first.n && first.p[first.n - 1] == '\r' ? "\r\n" : "\n";
     struct str rest = text.p ? text : STR(""), line = STR_NONE;
-    bool is_found = false;
+    bool is_found = false, has_option = false;
     while (!is_found && next_line(&rest, &line)) {
         buf_add(out, line);
-        is_found = is_header(line, section);
+        is_found = classify(line, &has_option) == LINE_HEADER && is_header(line, section);
     }
     if (out->n && out->p[out->n - 1] != '\n') {
         buf_addc(out, eol);
@@ -93,23 +140,22 @@ void profile_merge(struct str text, const char *section, const struct profile_pa
     if (!is_found) {
         buf_fmt(out, "%s[%s]%s", out->n ? eol : "", section, eol);
     }
-    /* Ours come first in the section; what was there under the same names goes. */
+    /* Ours come last in the section, so that no indented line of others gets behind one of ours and
+     * becomes a part of its value. */
+    AUTO_BUF others;
+    size_t end = 0;
+    buf_init(&others, rest.n);
+    if (is_found) {
+        keep_others(&rest, pairs, n, &others, &end);
+    }
+    buf_add(out, str_n(others.p ? others.p : "", end));
+    if (end && others.p[end - 1] != '\n') {
+        buf_addc(out, eol);
+    }
     for (size_t i = 0; i < n; i++) {
         add_pair(out, &pairs[i], eol);
     }
-    bool is_dropped = false;
-    while (is_found && next_line(&rest, &line)) {
-        struct str trimmed = str_trim(line);
-        bool is_continued = trimmed.n && (line.p[0] == ' ' || line.p[0] == '\t');
-        if (trimmed.n && trimmed.p[0] == '[' && !is_continued) {
-            buf_add(out, line);
-            break;
-        }
-        is_dropped = is_continued ? is_dropped : pair_of(line, pairs, n) != NULL;
-        if (!is_dropped) {
-            buf_add(out, line);
-        }
-    }
+    buf_add(out, str_skip(buf_str(&others), end));
     buf_add(out, rest);
 }
 
