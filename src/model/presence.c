@@ -3,24 +3,20 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/time.h"
+#include "loop/ticker.h"
 #include "model/node.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <time.h>
 
 LOG_MODULE("presence");
 
-#define KEEPALIVE_S (PRESENCE_TTL_S / 3)
+#define KEEPALIVE_NS (PRESENCE_TTL_S / 3 * NS_PER_S)
 
 struct presence {
     struct kv *kv;
     char *key, *value; /* constant */
-    uint64_t lease;    /* of the thread */
-    pthread_t thread;
-    pthread_mutex_t mu;
-    pthread_cond_t wake;
-    bool is_stopping; /* GUARDED_BY(mu) */
+    uint64_t lease;    /* of the thread; of presence_stop() when that has ended */
+    struct ticker *ticker;
 };
 
 static int put(struct presence *p, struct err *err)
@@ -40,8 +36,9 @@ static int put(struct presence *p, struct err *err)
     return r;
 }
 
-static void beat(struct presence *p)
+static void beat(void *ctx)
 {
+    struct presence *p = ctx;
     struct err e = ERR_INIT;
     int r = p->lease ? kv_lease_keepalive(p->kv, p->lease, &e) : -ENOENT;
     if (r == -ENOENT) {
@@ -51,34 +48,6 @@ static void beat(struct presence *p)
     if (r < 0) {
         log_debug("presence.failed", KV_ERR(&e));
     }
-}
-
-/* Waits for the next turn; false when it is time to stop. */
-static bool pause_until_next(struct presence *p)
-{
-    struct timespec until = {0};
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += KEEPALIVE_S;
-    pthread_mutex_lock(&p->mu);
-    while (!p->is_stopping && pthread_cond_timedwait(&p->wake, &p->mu, &until) == 0) {}
-    bool goes_on = !p->is_stopping;
-    pthread_mutex_unlock(&p->mu);
-    return goes_on;
-}
-
-static void *run(void *arg)
-{
-    struct presence *p = arg;
-    do {
-        beat(p);
-    } while (pause_until_next(p));
-    if (p->lease) {
-        struct err e = ERR_INIT;
-        if (kv_lease_revoke(p->kv, p->lease, &e) < 0) {
-            log_debug("presence.revoke_failed", KV_ERR(&e));
-        }
-    }
-    return NULL;
 }
 
 static char *record(const struct config *cfg, const char *service, const char *version)
@@ -106,7 +75,6 @@ struct presence *presence_start(struct kv *kv, const struct config *cfg, const c
                                 const char *version)
 {
     struct presence *p = calloc(1, sizeof(*p));
-    pthread_condattr_t attr;
     AUTO_BUF key;
     buf_init(&key, KV_MAX_KEY);
     buf_fmt(&key, "node/%s/%s", cfg->node, service);
@@ -115,14 +83,7 @@ struct presence *presence_start(struct kv *kv, const struct config *cfg, const c
     }
     p->kv = kv;
     p->value = record(cfg, service, version);
-    pthread_mutex_init(&p->mu, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&p->wake, &attr);
-    pthread_condattr_destroy(&attr);
-    if (pthread_create(&p->thread, NULL, run, p) != 0) {
-        abort();
-    }
+    p->ticker = ticker_start(beat, p, KEEPALIVE_NS);
     return p;
 }
 
@@ -131,13 +92,11 @@ void presence_stop(struct presence *p)
     if (!p) {
         return;
     }
-    pthread_mutex_lock(&p->mu);
-    p->is_stopping = true;
-    pthread_cond_signal(&p->wake);
-    pthread_mutex_unlock(&p->mu);
-    pthread_join(p->thread, NULL);
-    pthread_cond_destroy(&p->wake);
-    pthread_mutex_destroy(&p->mu);
+    ticker_stop(p->ticker);
+    struct err e = ERR_INIT;
+    if (p->lease && kv_lease_revoke(p->kv, p->lease, &e) < 0) {
+        log_debug("presence.revoke_failed", KV_ERR(&e));
+    }
     free(p->key);
     free(p->value);
     free(p);
