@@ -260,24 +260,25 @@ static void on_sync(void *ctx, uint64_t rev)
     compute_poke(c);
 }
 
-void compute_reap_later(struct compute *c, pid_t pid, const char *id)
+void compute_reap_later(struct compute *c, const struct proc_id *monitor, const char *id)
 {
-    struct old_monitor old = {.pid = pid};
+    struct old_monitor old = {.monitor = *monitor};
     (void)snprintf(old.id, sizeof(old.id), "%s", id);
     vec_push(&c->old, old);
 }
 
 /* Only by their numbers: other children belong to the threads that started them. A monitor of an
- * earlier life of this service is not our child: it is init's to collect. */
+ * earlier life of this service is init's to collect: it is only waited for. */
 static void reap(struct compute *c)
 {
     for (size_t i = c->old.n; i > 0; i--) {
         const struct old_monitor *o = &c->old.v[i - 1];
-        if (waitpid(o->pid, NULL, WNOHANG) == 0) {
+        pid_t r = waitpid(o->monitor.pid, NULL, WNOHANG);
+        if (r == 0 || (r < 0 && proc_is_alive(&o->monitor))) {
             continue;
         }
         const struct guest *g = compute_guest(c, o->id);
-        if (!g || g->proc == VM_PROC_NONE) {
+        if (!g || (g->proc == VM_PROC_NONE && !g->is_launching)) {
             spawn_forget(o->id);
         }
         vec_remove(&c->old, i - 1);
@@ -386,6 +387,7 @@ int compute_new(const struct compute_opts *o, struct compute **ret, struct err *
     }
     pass(c);
     sweep_data(c);
+    spawn_sweep();
     loop_timer_set(c->tick, loop_now_ns(o->loop) + 1);
     *ret = c;
     return 0;

@@ -113,7 +113,7 @@ struct guest {
 };
 
 struct old_monitor {
-    pid_t pid;
+    struct proc_id monitor;
     char id[GUEST_ID_MAX];
 };
 
@@ -140,7 +140,7 @@ struct compute {
 struct guest *compute_guest(struct compute *c, const char *id); /* NULL: gone */
 void compute_poke(struct compute *c); /* any thread: look again soon */
 /* A monitor that was dismissed, or has died: collected when it is gone, with its control group. */
-void compute_reap_later(struct compute *c, pid_t pid, const char *id);
+void compute_reap_later(struct compute *c, const struct proc_id *monitor, const char *id);
 /* A user slot that no guest of this node has. */
 uint64_t compute_free_slot(struct compute *c);
 

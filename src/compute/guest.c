@@ -107,7 +107,7 @@ void guest_reap(struct guest *g)
     guest_disconnect(g);
     g->has_state = false;
     if (g->note.monitor.pid > 0) {
-        compute_reap_later(g->c, g->note.monitor.pid, g->id);
+        compute_reap_later(g->c, &g->note.monitor, g->id);
     }
     guest_run_remove(&g->c->spawn.dirs, g->id);
     spawn_forget(g->id);

@@ -106,7 +106,7 @@ static void lost(struct guest *g, const char *why)
     guest_disconnect(g);
     g->has_state = false;
     if (g->note.monitor.pid > 0) {
-        compute_reap_later(g->c, g->note.monitor.pid, g->id);
+        compute_reap_later(g->c, &g->note.monitor, g->id);
     }
     if (g->proc != VM_PROC_ENDED) {
         g->is_pending_adopt = true;

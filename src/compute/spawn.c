@@ -204,6 +204,27 @@ static int make_pid_file(const char *run, uid_t uid, char path[GUEST_PATH_MAX + 
     return 0;
 }
 
+/* An empty group may be swept away between making and entering it: once more then. */
+static int spawn_in_cgroup(struct child_opts *o, const char *id, pid_t *ret_pid,
+                           struct err *err)
+{
+    struct err why = ERR_INIT;
+    for (unsigned i = 0; i < 2; i++) {
+        AUTO_FD fd = -1;
+        err_clear(&why);
+        if (cgroup_make(GUEST_SLICE, id, &fd, &why) < 0) {
+            break; /* this host has none: the guest stays in the service's group */
+        }
+        o->cgroup_procs_fd = fd;
+        if (child_spawn(o, ret_pid, &why) == 0) {
+            return 0;
+        }
+    }
+    log_warn_rl("cgroup.failed", KV_CSTR("id", id), KV_ERR(&why));
+    o->cgroup_procs_fd = 0;
+    return child_spawn(o, ret_pid, err);
+}
+
 static int run_monitor(const struct spawn_host *h, struct guest_note *note, const char *run,
                        const struct fds *f, const char *const *argv, struct err *err)
 {
@@ -213,13 +234,8 @@ static int run_monitor(const struct spawn_host *h, struct guest_note *note, cons
     if (log_fd < 0) {
         return fail(err, -errno, "OpenFailed", "%s: %m", path);
     }
-    AUTO_FD cgroup_fd = -1;
-    struct err why = ERR_INIT;
-    if (cgroup_make(GUEST_SLICE, note->id, &cgroup_fd, &why) < 0) {
-        log_warn_rl("cgroup.failed", KV_CSTR("id", note->id), KV_ERR(&why));
-    }
     const gid_t groups[] = {h->kvm_gid};
-    const struct child_opts o = {
+    struct child_opts o = {
         .argv = argv,
         .path = h->monitor_path,
         .err_fd = log_fd,
@@ -233,11 +249,10 @@ static int run_monitor(const struct spawn_host *h, struct guest_note *note, cons
         .has_new_session = true,
         .has_no_new_privs = true,
         .has_no_core = true,
-        .cgroup_procs_fd = cgroup_fd >= 0 ? cgroup_fd : 0,
         .max_files = GUEST_NOFILE,
     };
     pid_t pid = 0;
-    int r = child_spawn(&o, &pid, err);
+    int r = spawn_in_cgroup(&o, note->id, &pid, err);
     if (r < 0) {
         return r;
     }
@@ -427,6 +442,11 @@ void spawn_kill_all(const struct spawn_host *h, const struct guest_note *note)
         (void)proc_kill(&note->monitor);
         spawn_kill(h, note);
     }
+}
+
+void spawn_sweep(void)
+{
+    cgroup_sweep(GUEST_SLICE);
 }
 
 void spawn_forget(const char *id)

@@ -43,6 +43,8 @@ MUST_CHECK int spawn_adopt(const struct spawn_host *h, const char *id, enum spaw
 void spawn_kill_all(const struct spawn_host *h, const struct guest_note *note);
 /* The guest's control group, when nothing is left in it. */
 void spawn_forget(const char *id);
+/* All such groups. */
+void spawn_sweep(void);
 /* SIGKILL to a QEMU that nobody else can end, when it is ours beyond doubt. */
 void spawn_kill(const struct spawn_host *h, const struct guest_note *note);
 

@@ -1,6 +1,7 @@
 #include "os/cgroup.h"
 #include "base/file.h"
 #include "base/num.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -183,6 +184,31 @@ void cgroup_remove(const char *slice, const char *name)
         if (trees[i][0] &&
             snprintf(dir, sizeof(dir), "%s/%s/%s", trees[i], slice, name) < (int)sizeof(dir)) {
             (void)rmdir(dir); /* not empty or not there: nothing to do */
+        }
+    }
+}
+
+void cgroup_sweep(const char *slice)
+{
+    char trees[CGROUP_N_TREES][CGROUP_PATH_MAX];
+    if (!is_name(slice) || read_trees(trees, NULL) < 0) {
+        return;
+    }
+    for (unsigned i = 0; i < CGROUP_N_TREES; i++) {
+        char path[CGROUP_PATH_MAX];
+        if (!trees[i][0] ||
+            snprintf(path, sizeof(path), "%s/%s", trees[i], slice) >= (int)sizeof(path)) {
+            continue;
+        }
+        DIR *dir = opendir(path);
+        const struct dirent *e;
+        while (dir && (e = readdir(dir))) {
+            if (e->d_type == DT_DIR && is_name(e->d_name)) {
+                (void)unlinkat(dirfd(dir), e->d_name, AT_REMOVEDIR); /* only when empty */
+            }
+        }
+        if (dir) {
+            closedir(dir);
         }
     }
 }

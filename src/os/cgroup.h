@@ -20,6 +20,8 @@ MUST_CHECK int cgroup_make(const char *slice, const char *name, int *ret_procs_f
 /* SIGKILL to all processes in the group, until there are none (some rounds: they may start
  * others). Nobody but root puts processes there. Returns how many were found, or negative errno. */
 int cgroup_kill(const char *slice, const char *name, struct err *err);
+/* Removes all groups of the slice that are empty. */
+void cgroup_sweep(const char *slice);
 /* Removes the group when it is empty. */
 void cgroup_remove(const char *slice, const char *name);
 

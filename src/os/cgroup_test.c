@@ -14,7 +14,8 @@ static void test_trees(void **state)
         {"none", "proc /proc proc rw 0 0\n", "", ""},
         {"unified", "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n", "/sys/fs/cgroup", ""},
         {"hybrid",
-         "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\ncgroup /sys/fs/cgroup/systemd cgroup "
+         "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n"
+         "cgroup /sys/fs/cgroup/systemd cgroup "
          "rw,xattr,name=systemd 0 0\n"
          "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n",
          "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"},
@@ -40,7 +41,7 @@ static void test_bad_names_are_refused(void **state)
     }
 }
 
-/* Where there are control groups that we may make (root): a process is put in, and ended with it. */
+/* Where there are control groups that we may make (root): processes put in are ended with it. */
 static void test_all_in_a_group_are_ended(void **state)
 {
     char name[32];
@@ -78,6 +79,10 @@ static void test_all_in_a_group_are_ended(void **state)
     assert_int_equal(cgroup_kill("spinifex-test.slice", name, &err), 0);
     close(procs);
     cgroup_remove("spinifex-test.slice", name);
+    assert_int_equal(cgroup_kill("spinifex-test.slice", name, &err), 0);
+    assert_int_equal(cgroup_make("spinifex-test.slice", name, &procs, &err), 0);
+    close(procs);
+    cgroup_sweep("spinifex-test.slice"); /* empty: gone */
     assert_int_equal(cgroup_kill("spinifex-test.slice", name, &err), 0);
 }
 
