@@ -163,7 +163,7 @@ static void wait_console(struct world *w, const char *what, size_t n)
     }
 }
 
-static void launch(struct world *w)
+static void prepare(struct world *w)
 {
     *w = (struct world){.conn = -1};
     w->host = (struct spawn_host){
@@ -186,11 +186,21 @@ static void launch(struct world *w)
     w->disk_fd = make_disk("root", true);
     p->qemu.disk[0] = (struct qemu_disk){
         .fd = w->disk_fd, .volume_id = VOL, .size = 1 << 20, .is_root = true};
+}
+
+static void start(struct world *w)
+{
     struct err err = ERR_INIT;
-    if (spawn_guest(&w->host, p, &w->conn, &err) < 0) {
+    if (spawn_guest(&w->host, &w->plan, &w->conn, &err) < 0) {
         fail_msg("%s", err.msg);
     }
     WAIT_FOR(w, w->st.phase == GM_PHASE_RUNNING);
+}
+
+static void launch(struct world *w)
+{
+    prepare(w);
+    start(w);
     wait_console(w, "BOOT OK", 1);
 }
 
@@ -440,6 +450,53 @@ static void test_failed_launch_leaves_nothing(void **state)
     finish(&w);
 }
 
+/* The firmware comes up with variables of the instance's own, which survive the stop. */
+static void test_uefi(void **state)
+{
+    static const char *const files[] = {"/usr/share/OVMF/OVMF_CODE_4M.fd",
+                                        "/usr/share/OVMF/OVMF_CODE.fd"};
+    struct world w;
+    prepare(&w);
+    w.plan.qemu.is_uefi = true;
+    w.plan.qemu.memory_mib = 256;
+    w.plan.qemu.firmware = access(files[0], R_OK) == 0 ? files[0] : files[1];
+    start(&w);
+    wait_console(&w, "BdsDxe", 1);
+    assert_int_equal(simple(&w, GM_OP_QUIT, 0), 0);
+    WAIT_FOR(&w, w.st.phase == GM_PHASE_EXITED);
+    assert_int_equal(w.st.exit, GM_EXIT_QUIT);
+    char dir[GUEST_DATA_PATH_MAX], path[GUEST_DATA_PATH_MAX + 16];
+    struct stat st, again;
+    assert_int_equal(guest_data_path(&w.host.dirs, ID, dir, NULL), 0);
+    (void)snprintf(path, sizeof(path), "%s/vars.fd", dir);
+    assert_int_equal(stat(path, &st), 0);
+    assert_true(st.st_size > 100000 && (st.st_mode & 077) == 0);
+    assert_int_equal(simple(&w, GM_OP_BYE, 0), 0);
+    assert_true(is_reaped(w.plan.note.monitor.pid));
+    close(w.conn);
+    w.conn = -1;
+    w.st = (struct gm_state){.phase = 0};
+    start(&w);
+    assert_int_equal(stat(path, &again), 0);
+    assert_int_equal(st.st_ino, again.st_ino);
+    assert_int_equal(simple(&w, GM_OP_QUIT, 0), 0);
+    finish(&w);
+}
+
+static void test_host_goes_down(void **state)
+{
+    struct world w;
+    launch(&w);
+    int32_t qemu = w.st.qemu_pid;
+    const struct proc_id id = {.pid = qemu, .start = w.st.qemu_start};
+    assert_int_equal(kill(w.plan.note.monitor.pid, SIGTERM), 0);
+    assert_true(is_reaped(w.plan.note.monitor.pid)); /* it goes by itself: nobody says BYE */
+    assert_false(proc_is_alive(&id));
+    assert_int_equal(count_in_console("BUTTON"), 1);
+    close(w.conn);
+    close(w.disk_fd);
+}
+
 static int set_up(void **state)
 {
     static unsigned n;
@@ -485,6 +542,8 @@ int main(int argc, char **argv)
         TEST(test_disks_come_and_go),
         TEST(test_guest_writes_its_disk),
         TEST(test_failed_launch_leaves_nothing),
+        TEST(test_uefi),
+        TEST(test_host_goes_down),
     };
     int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     static const char *const left[] = {"root", "extra",        "third", "run/guest",
