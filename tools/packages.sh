@@ -19,6 +19,7 @@ libsqlite3-dev    the embedded store
 libmnl-dev        netlink
 libnftables-dev   one atomic nftables document in process
 libseccomp-dev    allow-lists of the parts that read foreign bytes
+libisal-dev       Reed-Solomon and CRCs in vector instructions
 zlib1g-dev        images and requests in gzip
 liblzma-dev       images in xz
 libzstd-dev       images in zstd
