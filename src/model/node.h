@@ -45,5 +45,6 @@ struct node_capacity {
 };
 extern const struct rec_desc node_capacity_desc;
 
-/* What vCPUs count for in admission, in percent of a CPU: burstable ones share a CPU among 'overcommit' (docs/guides). */
+/* What vCPUs count for in admission, in percent of a CPU: burstable ones share a CPU among
+ * 'overcommit' (docs/guides). */
 uint64_t node_cpu_percent(uint64_t n_vcpus, bool is_burstable, uint64_t overcommit);

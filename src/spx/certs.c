@@ -27,7 +27,7 @@ static int load_or_make_ca(struct arena *a, const struct config *c, struct x509_
     if (has_key && has_cert) {
         return x509_load(cert, key, ca, err);
     }
-    /* Before the configuration is there an init was cut short, and no client knows the authority. */
+    /* Without a configuration an init was cut short, and no client knows the authority yet. */
     if (has_key != has_cert && access(c->path, F_OK) == 0) {
         fail(err, -EINVAL, "BadCertificate", "%s is there, but %s is not", has_key ? key : cert,
              has_key ? cert : key);

@@ -272,7 +272,8 @@ static int spawn(struct svc *s, struct err *err)
         .err_fd = pipe_fds[1],
         .has_new_session = true,
         .has_no_core = true,
-        .death_signal = SIGTERM,
+        /* Services survive any end; one that ends slowly would hold its port when we come back. */
+        .death_signal = SIGKILL,
     };
     if (o->cfg->uid_base && s->s.uid_offset) {
         c.is_user_set = true;
