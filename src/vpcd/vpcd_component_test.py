@@ -138,7 +138,7 @@ class Lab:
     """Host, LAN, store and vpcd; records as awsgw would write them."""
 
     def __init__(self):
-        self.dir = tempfile.mkdtemp(prefix="vpcd-test-", dir="/tmp")
+        self.dir = tempfile.mkdtemp(prefix="spx-vpcd-", dir="/tmp")
         os.chmod(self.dir, 0o755)
         self.run_dir = self.dir + "/run"
         os.mkdir(self.run_dir)
