@@ -32,6 +32,9 @@ void kv_recorder_clear(struct kv_recorder *r);
  * it. */
 char *kv_recorder_text(struct kv_recorder *r);
 
+/* Opens a store in a file; fails the test when it cannot. */
+struct kv *kv_test_open(const char *path);
+bool kv_test_has(struct kv *kv, const char *key, const char *value);
 /* One operation. */
 uint64_t kv_test_put(struct kv *kv, const char *key, const char *value);
 uint64_t kv_test_delete(struct kv *kv, const char *key);

@@ -71,34 +71,17 @@ static int teardown(void **state)
     return 0;
 }
 
-static struct kv *open_kv(void)
-{
-    struct kv *kv = NULL;
-    struct err err = ERR_INIT;
-    if (kv_open_sqlite(path, &kv, &err) < 0) {
-        fail_msg("%s: %s", err.name, err.msg);
-    }
-    return kv;
-}
-
 static int put(struct kv *kv, const char *key, const char *value, struct err *err)
 {
     struct kv_op op = {.type = KV_PUT, .key = str_c(key), .value = str_c(value)};
     return kv_txn(kv, NULL, 0, &op, 1, NULL, err);
 }
 
-static bool has(struct kv *kv, const char *key, const char *value)
-{
-    AUTO(arena_freep) struct arena *a = arena_new(1 << 20);
-    struct kv_item item = {0};
-    return kv_get(kv, a, str_c(key), &item, NULL) == 0 && str_eqc(item.value, value);
-}
-
 static void test_disk_full(void **state)
 {
     (void)state;
     struct err err = ERR_INIT;
-    struct kv *kv = open_kv();
+    struct kv *kv = kv_test_open(path);
     uint64_t rev = kv_test_put(kv, "a", "1");
     for (int i = 0; i < 4; i++) {
         fail_errno = ENOSPC;
@@ -107,7 +90,7 @@ static void test_disk_full(void **state)
         assert_int_equal(put(kv, "a", "2", &err), -ENOSPC);
         assert_string_equal(err.name, "StoreFull");
         assert_non_null(strstr(err.msg, path));
-        assert_true(has(kv, "a", "1"));
+        assert_true(kv_test_has(kv, "a", "1"));
         struct kv_stats stats;
         assert_int_equal(kv_stats(kv, &stats), 0);
         assert_true(stats.is_failing && stats.reason[0]);
@@ -123,11 +106,11 @@ static void test_disk_full(void **state)
     err_clear(&err);
     int r = put(kv, "a", "4", &err);
     assert_true(r == -EIO || r == -ECONNRESET);
-    assert_true(has(kv, "a", "3"));
+    assert_true(kv_test_has(kv, "a", "3"));
     assert_int_equal(kv_test_put(kv, "a", "5"), rev + 2);
     kv_close(kv);
-    kv = open_kv();
-    assert_true(has(kv, "a", "5"));
+    kv = kv_test_open(path);
+    assert_true(kv_test_has(kv, "a", "5"));
     kv_close(kv);
 }
 
@@ -135,7 +118,7 @@ static void test_failed_sync(void **state)
 {
     (void)state;
     struct err err = ERR_INIT;
-    struct kv *kv = open_kv();
+    struct kv *kv = kv_test_open(path);
     struct kv_recorder *rec = kv_recorder_new();
     struct kv_watch *w = NULL;
     kv_test_put(kv, "a", "1");
@@ -145,7 +128,7 @@ static void test_failed_sync(void **state)
     __atomic_store_n(&fail_sync, 1, __ATOMIC_SEQ_CST);
     assert_int_equal(put(kv, "a", "2", &err), -ECONNRESET);
     assert_string_equal(err.name, "Interrupted");
-    assert_true(has(kv, "a", "1") || has(kv, "a", "2"));
+    assert_true(kv_test_has(kv, "a", "1") || kv_test_has(kv, "a", "2"));
     uint64_t rev = kv_test_put(kv, "a", "3");
     struct kv_stats stats;
     assert_int_equal(kv_stats(kv, &stats), 0);
@@ -154,7 +137,7 @@ static void test_failed_sync(void **state)
     __atomic_store_n(&fail_sync, -1, __ATOMIC_SEQ_CST);
     for (int i = 0; i < 3; i++) {
         assert_true(put(kv, "a", "4", NULL) < 0);
-        assert_true(has(kv, "a", "3"));
+        assert_true(kv_test_has(kv, "a", "3"));
     }
     __atomic_store_n(&fail_sync, 0, __ATOMIC_SEQ_CST);
     uint64_t last = kv_test_put(kv, "a", "5");
@@ -166,8 +149,8 @@ static void test_failed_sync(void **state)
     }
     kv_watch_stop(w);
     kv_close(kv);
-    kv = open_kv();
-    assert_true(has(kv, "a", "5"));
+    kv = kv_test_open(path);
+    assert_true(kv_test_has(kv, "a", "5"));
     kv_close(kv);
     kv_recorder_free(rec);
 }
@@ -221,7 +204,7 @@ static void check(struct kv *kv, const struct ledger *l)
 static void one_failure(int *which, int at, int errnum, unsigned *n)
 {
     struct ledger l = {0};
-    struct kv *kv = open_kv();
+    struct kv *kv = kv_test_open(path);
     count_up(kv, &l, ++*n, true);
     __atomic_store_n(&fail_errno, errnum, __ATOMIC_SEQ_CST);
     __atomic_store_n(&skip, at, __ATOMIC_SEQ_CST);
@@ -235,7 +218,7 @@ static void one_failure(int *which, int at, int errnum, unsigned *n)
         count_up(kv, &l, ++*n, true);
     }
     kv_close(kv);
-    kv = open_kv();
+    kv = kv_test_open(path);
     check(kv, &l);
     kv_close(kv);
 }
@@ -271,7 +254,7 @@ static void test_open_fails(void **state)
                     tmpdir_done(&dir);
                     setup(NULL);
                 } else {
-                    kv = open_kv();
+                    kv = kv_test_open(path);
                     kv_test_put(kv, "n", "7");
                     kv_close(kv);
                 }
@@ -285,7 +268,7 @@ static void test_open_fails(void **state)
                     assert_non_null(strstr(err.msg, "state.db"));
                 }
                 __atomic_store_n(which[k], 0, __ATOMIC_SEQ_CST);
-                kv = open_kv();
+                kv = kv_test_open(path);
                 if (is_new) {
                     kv_test_put(kv, "n", "7");
                 }
@@ -330,7 +313,7 @@ static void assert_refused(int code, const char *name)
 static void test_refuses_damage(void **state)
 {
     (void)state;
-    struct kv *kv = open_kv();
+    struct kv *kv = kv_test_open(path);
     char big[2000];
     memset(big, 'x', sizeof(big));
     for (int i = 0; i < 50; i++) {
@@ -360,7 +343,7 @@ static void test_refuses_damage(void **state)
     damage(path, 68, "\0\0\0\0", 4); /* application_id: some other sqlite file */
     assert_refused(-EIO, "CorruptStore");
     damage(path, 0, page, 4096);
-    kv = open_kv(); /* whole again */
+    kv = kv_test_open(path); /* whole again */
     assert_true(kv_revision(kv) == 50);
     kv_close(kv);
     assert_int_equal(truncate(path, 0), 0);
@@ -392,7 +375,7 @@ static void copy_file(const char *from, const char *to)
 static void test_torn_log(void **state)
 {
     (void)state;
-    struct kv *kv = open_kv();
+    struct kv *kv = kv_test_open(path);
     for (int i = 1; i <= 20; i++) {
         char value[16];
         snprintf(value, sizeof(value), "%d", i);
@@ -422,7 +405,7 @@ static void test_torn_log(void **state)
         if (rev) {
             char value[16];
             snprintf(value, sizeof(value), "%d", (int)rev);
-            assert_true(has(torn, "a", value));
+            assert_true(kv_test_has(torn, "a", value));
         }
         kv_close(torn);
     }

@@ -38,30 +38,13 @@ static int teardown(void **state)
     return 0;
 }
 
-static struct kv *open_kv(void)
-{
-    struct kv *kv = NULL;
-    struct err err = ERR_INIT;
-    if (kv_open_sqlite(path, &kv, &err) < 0) {
-        fail_msg("%s: %s", err.name, err.msg);
-    }
-    return kv;
-}
-
-static bool has(struct kv *kv, const char *key, const char *value)
-{
-    AUTO(arena_freep) struct arena *a = arena_new(1 << 20);
-    struct kv_item item = {0};
-    return kv_get(kv, a, str_c(key), &item, NULL) == 0 && str_eqc(item.value, value);
-}
-
 static void test_contract(void **state)
 {
     (void)state;
-    struct kv *kv = open_kv();
+    struct kv *kv = kv_test_open(path);
     kv_contract(kv);
     kv_close(kv);
-    kv = open_kv(); /* and once more over what the first run left */
+    kv = kv_test_open(path); /* and once more over what the first run left */
     kv_contract(kv);
     kv_close(kv);
 }
@@ -69,7 +52,7 @@ static void test_contract(void **state)
 static void test_survives_restart(void **state)
 {
     (void)state;
-    struct kv *kv = open_kv();
+    struct kv *kv = kv_test_open(path);
     kv_test_put(kv, "a", "1");
     kv_test_put(kv, "b", "2");
     uint64_t rev = kv_test_delete(kv, "a");
@@ -77,10 +60,10 @@ static void test_survives_restart(void **state)
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
     kv_close(kv);
-    kv = open_kv();
+    kv = kv_test_open(path);
     assert_int_equal(kv_revision(kv), rev);
-    assert_false(has(kv, "a", "1"));
-    assert_true(has(kv, "b", "2"));
+    assert_false(kv_test_has(kv, "a", "1"));
+    assert_true(kv_test_has(kv, "b", "2"));
     assert_int_equal(kv_test_put(kv, "c", "3"), rev + 1);
     struct err err = ERR_INIT;
     assert_int_equal(kv_compact(kv, 0, &err), 0);
@@ -88,7 +71,7 @@ static void test_survives_restart(void **state)
     rev = kv_test_delete(kv, "c");
     assert_int_equal(kv_compact(kv, 0, &err), 0);
     kv_close(kv);
-    kv = open_kv(); /* no version of any key is left, the revision is */
+    kv = kv_test_open(path); /* no version of any key is left, the revision is */
     assert_int_equal(kv_revision(kv), rev);
     assert_int_equal(kv_test_put(kv, "d", "4"), rev + 1);
     kv_close(kv);
@@ -97,13 +80,13 @@ static void test_survives_restart(void **state)
 static void test_one_process_only(void **state)
 {
     (void)state;
-    struct kv *kv = open_kv();
+    struct kv *kv = kv_test_open(path);
     struct kv *other = NULL;
     struct err err = ERR_INIT;
     assert_int_equal(kv_open_sqlite(path, &other, &err), -EBUSY);
     assert_string_equal(err.name, "StoreInUse");
     kv_close(kv);
-    kv = open_kv();
+    kv = kv_test_open(path);
     kv_close(kv);
 }
 
@@ -124,7 +107,7 @@ static void test_compaction(void **state)
 {
     (void)state;
     struct err err = ERR_INIT;
-    struct kv *kv = open_kv();
+    struct kv *kv = kv_test_open(path);
     struct kv_recorder *rec = kv_recorder_new();
     struct kv_watch *w = NULL;
     struct kv_stats stats;
@@ -177,7 +160,7 @@ static void test_pause(void **state)
 {
     (void)state;
     struct err err = ERR_INIT;
-    struct kv *kv = open_kv();
+    struct kv *kv = kv_test_open(path);
     struct kv_recorder *rec = kv_recorder_new();
     struct kv_watch *w = NULL;
     uint64_t rev = kv_test_put(kv, "p/a", "1");
@@ -211,7 +194,7 @@ static void test_lease_after_restart(void **state)
 {
     (void)state;
     struct err err = ERR_INIT;
-    struct kv *kv = open_kv();
+    struct kv *kv = kv_test_open(path);
     uint64_t lease = 0;
     assert_int_equal(kv_lease_grant_tagged(kv, 5, 1, &lease, &err), 0);
     assert_int_equal(kv_lease_tag(lease), 5);
@@ -219,16 +202,16 @@ static void test_lease_after_restart(void **state)
     assert_int_equal(kv_txn(kv, NULL, 0, &op, 1, NULL, &err), 0);
     usleep(700000);
     kv_close(kv);
-    kv = open_kv();
+    kv = kv_test_open(path);
     usleep(700000); /* its full time again: still there */
-    assert_true(has(kv, "n", "v"));
+    assert_true(kv_test_has(kv, "n", "v"));
     int syncs = __atomic_load_n(&n_syncs, __ATOMIC_SEQ_CST);
     assert_int_equal(kv_lease_keepalive(kv, lease, &err), 0);
     assert_int_equal(__atomic_load_n(&n_syncs, __ATOMIC_SEQ_CST), syncs);
     usleep(700000);
-    assert_true(has(kv, "n", "v"));
+    assert_true(kv_test_has(kv, "n", "v"));
     usleep(800000);
-    assert_false(has(kv, "n", "v"));
+    assert_false(kv_test_has(kv, "n", "v"));
     kv_close(kv);
     assert_int_equal(count("SELECT count(*) FROM lease"), 0);
 }
@@ -257,7 +240,7 @@ static void test_replace_and_snapshot(void **state)
 {
     (void)state;
     struct err err = ERR_INIT;
-    struct kv *kv = open_kv();
+    struct kv *kv = kv_test_open(path);
     struct kv_recorder *rec = kv_recorder_new();
     struct kv_watch *w = NULL;
     uint64_t rev = kv_test_put(kv, "old", "1");
@@ -273,13 +256,13 @@ static void test_replace_and_snapshot(void **state)
     err_clear(&err);
     x.fail_at = 2000; /* a bad dump changes nothing */
     assert_int_equal(kv_replace(kv, true, next_item, &x, &err), -EINVAL);
-    assert_true(has(kv, "old", "1"));
+    assert_true(kv_test_has(kv, "old", "1"));
     assert_int_equal(kv_revision(kv), rev);
     err_clear(&err);
     x = (struct items){.n = 3000, .fail_at = -1};
     assert_int_equal(kv_replace(kv, true, next_item, &x, &err), 0);
-    assert_false(has(kv, "old", "1"));
-    assert_true(has(kv, "i2999", "2999"));
+    assert_false(kv_test_has(kv, "old", "1"));
+    assert_true(kv_test_has(kv, "i2999", "2999"));
     kv_recorder_wait(rec, kv_revision(kv));
     assert_int_equal(kv_recorder_at(rec, 0).type, KV_EVENT_RESET);
     assert_int_equal(kv_recorder_n(rec), 3002);
@@ -309,7 +292,7 @@ static void test_group_commit(void **state)
     (void)state;
     enum { N = 400 };
     struct err err = ERR_INIT;
-    struct kv *kv = open_kv();
+    struct kv *kv = kv_test_open(path);
     static struct kv_op op[N];
     static char key[N][16];
     int n_done = 0;
@@ -324,7 +307,7 @@ static void test_group_commit(void **state)
     int syncs = __atomic_load_n(&n_syncs, __ATOMIC_SEQ_CST) - before;
     print_message("  %d transactions, %d syncs\n", N, syncs);
     assert_true(syncs < N / 4);
-    kv = open_kv();
+    kv = kv_test_open(path);
     assert_int_equal(kv_revision(kv), N);
     kv_close(kv);
 }
