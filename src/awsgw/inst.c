@@ -8,10 +8,12 @@ enum instance_state inst_state(const struct instance *spec,
                                const struct instance_status *status)
 {
     bool is_terminating = str_eqc(spec->want, INSTANCE_WANT_TERMINATED);
+    if (!status && is_terminating) {
+        return spec->is_released ? INSTANCE_TERMINATED : INSTANCE_SHUTTING_DOWN;
+    }
     if (!status) {
-        return is_terminating
-                   ? (spec->is_released ? INSTANCE_TERMINATED : INSTANCE_SHUTTING_DOWN)
-                   : INSTANCE_PENDING;
+        return str_eqc(spec->want, INSTANCE_WANT_STOPPED) ? INSTANCE_STOPPING
+                                                          : INSTANCE_PENDING;
     }
     enum instance_state seen = INSTANCE_PENDING;
     if (instance_state_parse(status->state, &seen) < 0 || seen == INSTANCE_TERMINATED) {

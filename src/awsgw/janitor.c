@@ -201,11 +201,14 @@ static bool volume_step(struct step *s, const struct view_entry *e)
 static bool orphan_step(struct step *s, const struct view_entry *e)
 {
     struct key_parts k;
-    if (key_parse(e->key, &k) < 0 || (!str_eqc(k.kind, "volume") && !str_eqc(k.kind, "eni") &&
-                                      !str_eqc(k.kind, "attachment"))) {
+    if (key_parse(e->key, &k) < 0 ||
+        (!str_eqc(k.kind, "volume") && !str_eqc(k.kind, "eni") &&
+         !str_eqc(k.kind, "attachment") && !str_eqc(k.kind, "instance"))) {
         return false;
     }
-    const char *kind = str_eqc(k.kind, "eni") ? "eni" : "volume";
+    const char *kind = str_eqc(k.kind, "eni")        ? "eni"
+                       : str_eqc(k.kind, "instance") ? "instance"
+                                                     : "volume";
     struct str spec = key_spec(s->a, kind, k.account, k.id);
     if (store_has(s->gw, spec)) {
         return false;
@@ -242,7 +245,12 @@ static bool walk(struct gw *gw, uint64_t now_ns, struct str prefix,
     for (size_t i = 0; i < all.n; i++) {
         AUTO(arena_freep) struct arena *a = arena_new(STEP_ARENA_MAX);
         struct step s = {gw, a, arena_new_of(a, struct txn), now_ns};
+        struct err e = ERR_INIT;
         txn_init(s.t, gw, a);
+        /* A volume that was attached with the instance's last change must be seen with it. */
+        if (txn_settle(gw, all.v[i], &e) < 0) {
+            break; /* the store is away: the next turn goes on */
+        }
         has_worked |= one(&s, all.v[i]);
     }
     return has_worked;

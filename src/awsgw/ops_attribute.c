@@ -95,6 +95,8 @@ struct change {
     struct instance rec;
     struct txn *t;
     bool is_for_compute; /* the generation moves */
+    struct eni eni;      /* of its interface, when there is one */
+    bool is_eni_changed;
 };
 
 static int need_stopped(const struct change *c, const char *what, struct err *err)
@@ -127,6 +129,12 @@ static int change_type(struct change *c, struct str name, struct err *err)
         r = capacity_change(c->t, f, str_c(gw->cfg->node), c->rec.is_burstable ? 0 : n,
                             c->rec.is_burstable ? n : 0, c->rec.memory_mib, false, err);
         c->rec.is_holding_capacity = false;
+        /* The janitor, who parks what holds capacity, will pass it by: its address goes too. */
+        if (c->rec.has_auto_public_ip && c->m.eni && c->eni.public_ip.n > 0) {
+            txn_delete_key(c->t, claim_public_ip_key(c->call->arena, c->eni.public_ip));
+            c->eni.public_ip = STR("");
+            c->is_eni_changed = true;
+        }
     }
     c->rec.instance_type = t->name;
     c->rec.n_vcpus = t->n_vcpus;
@@ -175,24 +183,22 @@ static int change_groups(struct change *c, const struct aws_str_list *ids, struc
         return fail(err, -EINVAL, "IncorrectInstanceState",
                     "The instance '%.*s' has no network interface.", STR_ARG(c->rec.id));
     }
-    struct eni eni = *REC(eni, c->m.eni);
     if (found.n > SG_PER_ENI) {
         return fail(err, -EINVAL, "SecurityGroupsPerInterfaceLimitExceeded",
                     "The maximum number of security groups per interface has been reached.");
     }
-    eni.sg_ids.v = arena_xalloc(c->call->arena, found.n * sizeof(struct str));
-    eni.sg_ids.n = found.n;
+    struct str *ids_v = arena_xalloc(c->call->arena, found.n * sizeof(*ids_v));
     for (size_t i = 0; i < found.n; i++) {
         const struct sg *g = REC(sg, found.v[i]);
-        if (!str_eq(g->vpc_id, eni.vpc_id)) {
+        if (!str_eq(g->vpc_id, c->eni.vpc_id)) {
             return fail(err, -EINVAL, "InvalidGroup.NotFound",
                         "The security group '%.*s' does not exist in VPC '%.*s'",
-                        STR_ARG(g->id), STR_ARG(eni.vpc_id));
+                        STR_ARG(g->id), STR_ARG(c->eni.vpc_id));
         }
-        eni.sg_ids.v[i] = g->id;
+        ids_v[i] = g->id;
     }
-    eni.generation++;
-    txn_update(c->t, c->m.eni, &eni_desc, &eni);
+    c->eni.sg_ids = (struct str_list){ids_v, found.n};
+    c->is_eni_changed = true;
     return 0;
 }
 
@@ -325,6 +331,9 @@ static int change_open(struct aws_call *call, struct str id, struct change *c, s
                     "The instance '%.*s' is terminated: it cannot be changed.", STR_ARG(id));
     }
     c->rec = *c->m.spec;
+    if (c->m.eni) {
+        c->eni = *REC(eni, c->m.eni);
+    }
     txn_init(c->t, gw_of(call), call->arena);
     return 0;
 }
@@ -335,7 +344,15 @@ static int change_commit(struct change *c, struct err *err)
     if (r < 0) {
         return r;
     }
+    /* A guest that switched itself off stays off: compute takes a newer wish to run for a start. */
+    if (c->is_for_compute && c->m.state == INSTANCE_STOPPED) {
+        c->rec.want = STR(INSTANCE_WANT_STOPPED);
+    }
     c->rec.generation += c->is_for_compute;
+    if (c->is_eni_changed) {
+        c->eni.generation++;
+        txn_update(c->t, c->m.eni, &eni_desc, &c->eni);
+    }
     txn_update(c->t, c->m.entry, &instance_desc, &c->rec);
     return txn_commit(c->t, err);
 }

@@ -31,6 +31,9 @@ static int batch_open(struct aws_call *call, const struct aws_str_list *ids, str
                     "At most %u instances can be named in one request.", IDS_MAX);
     }
     int r = find_many(call, AWS_ID_INSTANCE, ids, &found, err);
+    for (size_t i = 0; r == 0 && i < found.n; i++) {
+        r = txn_settle(gw_of(call), found.v[i], err); /* volumes and interfaces come next */
+    }
     if (r < 0) {
         return r;
     }

@@ -14,6 +14,7 @@
 LOG_MODULE("awsgw.run");
 
 #define INSTANCES_MAX 200u /* in one request */
+#define PART_TRIES    32u  /* of a later part of a large launch, against others */
 
 /* Addresses that the request takes, picked one after the other. */
 struct pickers {
@@ -364,7 +365,7 @@ int ec2_run_instances(struct aws_call *call, const void *input, void *output, st
     uint64_t per_txn = MAX((KV_MAX_OPS - 4) / ops_per_instance(l), (size_t)1);
     for (uint64_t first = 0; first < n; first += per_txn) {
         r = launch_some(call, l, &p, &tok, reservation_id, first, MIN(per_txn, n - first), err);
-        if (r == -EAGAIN && first > 0) {
+        for (unsigned k = 0; r == -EAGAIN && first > 0 && k < PART_TRIES; k++) {
             /* Somebody took what this part had picked: pick again; the parts before stay. */
             err_clear(err);
             if ((r = pickers_init(call, l, &p, err)) == 0) {

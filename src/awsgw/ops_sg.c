@@ -154,6 +154,12 @@ int ec2_create_security_group(struct aws_call *call, const void *input, void *ou
 
 /* ---- DeleteSecurityGroup ---- */
 
+/* Whether there are any or not: somebody may be tagging the rule at this moment. */
+static void delete_rule_tags(struct aws_call *call, struct txn *t, const struct sg_rule *r)
+{
+    txn_delete_key(t, key_spec(call->arena, "tags", call->account, r->id));
+}
+
 static bool is_group_used(struct aws_call *call, const struct sg *g)
 {
     struct entries enis = store_list(gw_of(call), call->arena, "eni", call->account);
@@ -207,10 +213,9 @@ int ec2_delete_security_group(struct aws_call *call, const void *input, void *ou
     txn_delete_key(t,
                    key_claim(call->arena, "sgname", g->vpc_id, name_key(call->arena, g->name)));
     txn_delete_key(t, key_spec(call->arena, "tags", call->account, g->id));
-    for (size_t i = 0; i < g->rules.n && i < 2 * SG_RULES_MAX && t->n_op < KV_MAX_OPS; i++) {
-        if (tags_of(gw_of(call), call->arena, call->account, g->rules.v[i].id).n > 0) {
-            txn_delete_key(t, key_spec(call->arena, "tags", call->account, g->rules.v[i].id));
-        }
+    _Static_assert(2 * SG_RULES_MAX + 4 <= KV_MAX_OPS, "a group with all its rules' tags");
+    for (size_t i = 0; i < g->rules.n; i++) {
+        delete_rule_tags(call, t, &g->rules.v[i]);
     }
     out->return_ = some_bool(true);
     out->group_id = g->id;
@@ -438,9 +443,7 @@ static int revoke_rules(struct aws_call *call, const struct revoke *q,
             continue;
         }
         revoked_out(&g, rule, &ret_rules->v[ret_rules->n++]);
-        if (tags_of(gw_of(call), call->arena, call->account, rule->id).n > 0) {
-            txn_delete_key(t, key_spec(call->arena, "tags", call->account, rule->id));
-        }
+        delete_rule_tags(call, t, rule);
     }
     g.rules = (struct sg_rule_list){left, n_left};
     txn_update(t, e, &sg_desc, &g);

@@ -11,15 +11,15 @@
 #define RESOURCES_MAX 60u /* in one request: one transaction of two operations each */
 
 /* A key pair is stored under its name, a rule inside its group: both are looked for by id. */
-static bool is_key_pair(struct aws_call *call, struct str id)
+static const struct view_entry *find_key_pair(struct aws_call *call, struct str id)
 {
     struct entries all = store_list(gw_of(call), call->arena, "keypair", call->account);
     for (size_t i = 0; i < all.n; i++) {
         if (str_eq(REC(keypair, all.v[i])->id, id)) {
-            return true;
+            return all.v[i];
         }
     }
-    return false;
+    return NULL;
 }
 
 static const struct view_entry *group_of_rule(struct aws_call *call, struct str id)
@@ -37,7 +37,7 @@ static const struct view_entry *group_of_rule(struct aws_call *call, struct str 
 }
 
 /* The resource that 'id' names must be the caller's; *ret is its record, to make sure that it
- * stays (NULL: checked otherwise). */
+ * stays. */
 static int find_resource(struct aws_call *call, struct str id, enum aws_id_kind *ret_kind,
                          const struct view_entry **ret, struct err *err)
 {
@@ -51,9 +51,10 @@ static int find_resource(struct aws_call *call, struct str id, enum aws_id_kind 
     }
     switch (*ret_kind) {
     case AWS_ID_KEY_PAIR:
-        return is_key_pair(call, id) ? 0
-                                     : fail(err, -ENOENT, "InvalidKeyPair.NotFound",
-                                            "The key pair '%.*s' does not exist", STR_ARG(id));
+        *ret = find_key_pair(call, id);
+        return *ret ? 0
+                    : fail(err, -ENOENT, "InvalidKeyPair.NotFound",
+                           "The key pair '%.*s' does not exist", STR_ARG(id));
     case AWS_ID_SECURITY_GROUP_RULE:
         *ret = group_of_rule(call, id);
         return *ret ? 0 : aws_id_not_found(*ret_kind, &id, 1, err);
@@ -133,9 +134,7 @@ static int change_resource(struct aws_call *call, struct txn *t, struct str id,
             return r;
         }
     }
-    if (owner) {
-        txn_expect(t, owner->key, owner->mod_rev); /* the resource must not go meanwhile */
-    }
+    txn_expect(t, owner->key, owner->mod_rev); /* the resource must not go meanwhile */
     if (rec.tags.n == 0) {
         txn_delete(t, e);
     } else {

@@ -63,9 +63,11 @@ static int check_extras(const struct ec2_create_volume_request *in, struct err *
 
 /* The snapshot's own account, or an image that the caller may use. */
 static int check_snapshot(struct aws_call *call, struct str id, struct volume *v,
-                          uint64_t *ret_least, struct err *err)
+                          const struct view_entry **ret_image, uint64_t *ret_least,
+                          struct err *err)
 {
     *ret_least = 0;
+    *ret_image = NULL;
     v->snapshot_id = v->image_id = STR("");
     if (!str_is_set(id)) {
         return 0;
@@ -81,6 +83,7 @@ static int check_snapshot(struct aws_call *call, struct str id, struct volume *v
             str_eqc(img->want, "present")) {
             v->snapshot_id = id;
             v->image_id = img->id;
+            *ret_image = images.v[i];
             *ret_least = MAX((img->size + (UINT64_C(1) << 30) - 1) >> 30, UINT64_C(1));
             return 0;
         }
@@ -161,6 +164,7 @@ int ec2_create_volume(struct aws_call *call, const void *input, void *output, st
     struct tag_list tags = {0};
     struct aws_token tok;
     uint64_t least = 0;
+    const struct view_entry *image = NULL;
     struct volume v = {
         .account = call->account,
         .generation = 1,
@@ -173,7 +177,7 @@ int ec2_create_volume(struct aws_call *call, const void *input, void *output, st
     };
     int r = check_zone(call, in, err);
     if (r < 0 || (r = check_extras(in, err)) < 0 ||
-        (r = check_snapshot(call, in->snapshot_id, &v, &least, err)) < 0 ||
+        (r = check_snapshot(call, in->snapshot_id, &v, &image, &least, err)) < 0 ||
         (r = check_size(in, least, &v.size_gib, err)) < 0 ||
         (r = volume_type_check(v.type, v.size_gib, in->iops, in->throughput, &v.iops,
                                &v.throughput, err)) < 0 ||
@@ -193,6 +197,9 @@ int ec2_create_volume(struct aws_call *call, const void *input, void *output, st
     v.id = id_new(call->arena, "vol");
     struct txn *t = txn_open(call);
     txn_token(t, call, &tok, v.id);
+    if (image) {
+        txn_expect(t, image->key, image->mod_rev); /* its bytes must not go meanwhile */
+    }
     txn_create(t, key_spec(call->arena, "volume", call->account, v.id), &volume_desc, &v);
     tags_create(t, call->account, v.id, "volume", tags);
     if ((r = txn_commit(t, err)) < 0) {
@@ -211,7 +218,8 @@ int ec2_delete_volume(struct aws_call *call, const void *input, void *output, st
         return err->code;
     }
     struct vol v = vol_join(call, e);
-    if (str_eqc(v.state, "in-use")) {
+    /* By the attachment: a volume that is still being made, or has failed, may have one too. */
+    if (!str_eqc(v.attachment, "detached")) {
         return fail(err, -EBUSY, "VolumeInUse", "Volume %.*s is currently attached to %.*s",
                     STR_ARG(v.spec->id), STR_ARG(v.spec->instance_id));
     }
@@ -228,6 +236,18 @@ int ec2_delete_volume(struct aws_call *call, const void *input, void *output, st
 }
 
 /* ---- AttachVolume ---- */
+
+/* What is detached sits in the record until the janitor comes by: its device is free already. */
+static struct entries sitting_volumes(struct aws_call *call, const struct inst *in)
+{
+    struct entries ret = {.v = arena_xalloc(call->arena, (in->volumes.n + 1) * sizeof(*ret.v))};
+    for (size_t i = 0; i < in->volumes.n; i++) {
+        if (!str_eqc(volume_attach_state(call, REC(volume, in->volumes.v[i])), "detached")) {
+            ret.v[ret.n++] = in->volumes.v[i];
+        }
+    }
+    return ret;
+}
 
 static int check_device(const struct inst *in, struct str device, struct err *err)
 {
@@ -289,11 +309,12 @@ int ec2_attach_volume(struct aws_call *call, const void *input, void *output, st
     const struct view_entry *ve = find_one(call, AWS_ID_VOLUME, in->volume_id, err);
     const struct view_entry *ie =
         ve ? find_one(call, AWS_ID_INSTANCE, in->instance_id, err) : NULL;
-    if (!ie) {
+    if (!ie || txn_settle(gw_of(call), ie, err) < 0) {
         return err->code;
     }
     struct vol v = vol_join(call, ve);
     struct inst i = inst_join(call, ie);
+    i.volumes = sitting_volumes(call, &i);
     int r = check_attachable(&v, &i, err);
     if (r < 0 || (r = check_device(&i, in->device, err)) < 0) {
         return r;
@@ -374,8 +395,9 @@ int ec2_detach_volume(struct aws_call *call, const void *input, void *output, st
     rec.generation++;
     struct txn *t = txn_open(call);
     if (ie) {
-        txn_expect(t, ie->key,
-                   ie->mod_rev); /* it must not start meanwhile with this as its root */
+        /* Touched, not only expected: a start that has seen this as its root conflicts, whoever
+         * of the two commits first. */
+        txn_update(t, ie, &instance_desc, i.spec);
     }
     txn_update(t, ve, &volume_desc, &rec);
     if ((r = commit(call, t, err)) < 0) {

@@ -95,9 +95,20 @@ void txn_claim(struct txn *t, struct str key, struct str owner)
     add_claim(t, key, owner);
 }
 
+int txn_settle(struct gw *gw, const struct view_entry *e, struct err *err)
+{
+    if (view_wait(gw->view, e->mod_rev, VIEW_WAIT_NS) < 0) {
+        return fail(err, -ETIMEDOUT, "InternalError",
+                    "this service does not see the latest change completely yet");
+    }
+    return 0;
+}
+
 void txn_lock(struct txn *t, struct str key)
 {
     const struct view_entry *e = store_key(t->gw, t->a, key);
+    int r = e ? txn_settle(t->gw, e, &t->err) : 0;
+    (void)r; /* told by txn_commit() */
     txn_expect(t, key, e ? e->mod_rev : 0);
     add_claim(t, key, STR(""));
 }

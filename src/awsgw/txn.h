@@ -36,6 +36,10 @@ void txn_claim(struct txn *t, struct str key, struct str owner);
 /* A user's text as a part of a key: bytes outside [A-Za-z0-9._-] become %XX, so that no name
  * can reach into another key. */
 struct str name_key(struct arena *a, struct str name);
+/* Waits until all that was written together with 'e' is seen too: the view shows a transaction
+ * record by record. To be called on what is changed to guard other records ("touched") before
+ * those are looked at. */
+MUST_CHECK int txn_settle(struct gw *gw, const struct view_entry *e, struct err *err);
 /* Of two transactions that take the same lock at once one conflicts. Take it before looking at
  * what it guards: what was seen then still holds when the transaction commits. */
 void txn_lock(struct txn *t, struct str key);
