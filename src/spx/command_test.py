@@ -2,6 +2,9 @@
 
 Needs no root and no guests: state, viperblock and awsgw run as whoever runs the test, in a folder of their own.
 SPX: the program; the services are found in the build tree beside it."""
+import gzip
+import hashlib
+import http.server
 import json
 import os
 import re
@@ -12,6 +15,7 @@ import ssl
 import stat
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
@@ -204,6 +208,48 @@ class Node(unittest.TestCase):
         self.refused(2, "mini is", "admin", "images", "build", "maxi")
         for i in (image, other):
             self.ok("admin", "images", "remove", i)
+        self.wait(lambda: not self.js("get", "images"))
+
+    def test_image_by_url(self):
+        packed = gzip.compress(bytes(510) + b"\x55\xaa" + bytes((1 << 20) - 512))
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                if self.path == "/moved":
+                    self.send_response(302)
+                    self.send_header("Location", "/disk-2.0.img.gz")
+                    self.end_headers()
+                elif self.path == "/disk-2.0.img.gz":
+                    body = packed
+                    self.send_response(200)
+                    self.send_header("Content-Length", str(len(body)))
+                    self.end_headers()
+                    self.wfile.write(body)
+                elif self.path == "/short":
+                    self.send_response(200)
+                    self.send_header("Content-Length", "100000")
+                    self.end_headers()
+                    self.wfile.write(b"x" * 5000)
+                else:
+                    self.send_error(404)
+
+            def log_message(self, *args):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        base = f"http://127.0.0.1:{server.server_port}"
+        right = hashlib.sha256(packed).hexdigest()
+        self.refused(1, "curl: 22", "admin", "images", "import", f"{base}/none", "--sha256", right)
+        self.refused(1, "curl: 18", "admin", "images", "import", f"{base}/short", "--sha256", right)
+        self.refused(1, "SHA-256 is", "admin", "images", "import", f"{base}/disk-2.0.img.gz", "--sha256", "1" * 64)
+        self.assertEqual(self.js("get", "images"), [])
+        image = self.js("admin", "images", "import", f"{base}/moved", "--sha256", right, "--name", "by-url")["image_id"]
+        shown, = self.js("get", "images")
+        self.assertEqual((shown["image"], shown["name"], shown["size"]), (image, "by-url", 1 << 20))
+        self.ok("admin", "images", "remove", image)
         self.wait(lambda: not self.js("get", "images"))
 
     def test_certificate(self):
