@@ -36,6 +36,7 @@ git               which files are ours, for the checks of style
 zstd              images as people have them
 busybox           ping that says what it got
 procps            ps: is a guest really gone
+openssl           a second opinion on certificates and keys
 LIST
 }
 packages_run() {
