@@ -39,9 +39,8 @@ struct rs_plan {
     uint8_t tables[32 * RS_K_MAX * RS_M_MAX];
 };
 
-/* -ENODATA ("TooFewUnits") when 'have' holds fewer than k; -EINVAL when a unit is in both sets or in
- * none that the code has, or more than m are wanted. Of more than k, the first k are read
- * (rs_plan_reads()). */
+/* -ENODATA ("TooFewUnits") when 'have' holds fewer than k; -EINVAL when a unit is in both sets or
+ * the code has no such unit. Of more than k, the first k are read (rs_plan_reads()). */
 MUST_CHECK int rs_plan_init(struct rs_plan *plan, const struct rs *rs, uint32_t have,
                             uint32_t want, struct err *err);
 /* The set of units that the plan reads: the others need not be fetched. */

@@ -1,5 +1,5 @@
-/* Rates of encoding, of restoring and of verifying, in GB of data a second, beside memcpy of the same
- * bytes. One thread; medians of five runs; a stripe is used again and again, as the store does. */
+/* Rates of encoding, restoring and verifying, in GB of data a second, beside memcpy of the same
+ * bytes. One thread; medians of five runs; one stripe again and again, so it stays in the cache. */
 #include "base/time.h"
 #include "erasure/rs.h"
 
