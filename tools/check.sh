@@ -34,6 +34,14 @@ built=$((SECONDS - start))
 if aws=$(find_aws); then
     PATH=$PATH:$(dirname "$aws")
 fi
+# The small image, once for all tests; package lists may be old.
+mini() {
+    as_caller "$root/packaging/mini/build.sh" --out "$build/mini.raw" --tool "$build/packaging/mini/minitool"
+}
+if [ "$(id -u)" = 0 ] && [ -z "${SPX_MINI:-}" ]; then
+    quietly mini 2>/dev/null || { quietly apt-get update || true; quietly mini; }
+    export SPX_MINI=$build/mini.raw
+fi
 say 'testing'
 status=0
 log=$(mktemp)

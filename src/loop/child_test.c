@@ -64,8 +64,12 @@ static void output_and_status(void **state)
         {"environment", "env | grep -v -e ^PWD -e ^_ -e ^SHLVL -e ^OLDPWD | sort", 0,
          "LANG=C.UTF-8\nPATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n",
          NULL},
-        {"signals", "grep -e ^SigBlk -e ^SigIgn /proc/self/status | cut -f2 | sort -u", 0,
-         "0000000000000000\n", NULL},
+        /* But for 32 and 33, which belong to glibc: its posix_spawn(), so GNU make, leaves them
+         * ignored, and nobody may change them. */
+        {"signals",
+         "grep -e ^SigBlk -e ^SigIgn /proc/self/status | cut -f2 |"
+         " sed 's/^0000000[01][08]0000000$/0000000000000000/' | sort -u",
+         0, "0000000000000000\n", NULL},
         {"long error",
          "head -c 10000 /dev/zero | tr '\\0' x >&2; echo >&2; echo last >&2; exit 1", -EIO, "",
          "/bin/sh ended with status 1: last"},

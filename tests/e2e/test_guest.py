@@ -1,6 +1,6 @@
 """Real services and real guests (QEMU under TCG) in a network namespace of the test's own: what a user does, with the stock AWS CLI, boto3 and ssh.
 
-Needs root. The small image is taken from SPX_MINI (a raw disk), or built.
+Needs root. The small image is taken from SPX_MINI (a raw disk), or built (that needs the package archive, or its cache).
 """
 import base64
 import json
@@ -11,7 +11,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from cloud import REGION, Cloud, isolate, wait_for  # noqa: E402
+from cloud import REGION, Cloud, find_binary, isolate, wait_for  # noqa: E402
 
 from botocore.exceptions import ClientError, WaiterError  # noqa: E402
 
@@ -25,6 +25,7 @@ key_file = None
 
 def setUpModule():
     global cloud, ami, key_file
+    image = os.environ.get("SPX_MINI") or build_image()  # before there is no network but our own
     isolate()
     cloud = Cloud()
     try:
@@ -32,11 +33,7 @@ def setUpModule():
         cloud.start("state", "viperblock", "vpcd", "compute", "awsgw")
         ec2 = cloud.client("ec2")
         wait_for("instance types", lambda: ec2.describe_instance_types()["InstanceTypes"])
-        image = os.environ.get("SPX_MINI")
-        if image:
-            cloud.spx("admin", "images", "import", image, "--name", "mini", "--boot-mode", "bios")
-        else:
-            cloud.spx("admin", "images", "build", "mini", timeout=600)
+        cloud.spx("admin", "images", "import", image, "--name", "mini", "--boot-mode", "bios")
         ami = wait_for("image", lambda: [i["ImageId"] for i in ec2.describe_images(Filters=[
             {"Name": "name", "Values": ["mini*"]}, {"Name": "state", "Values": ["available"]}])["Images"]])[0]
         key_file = os.path.join(cloud.dir, "id")
@@ -52,6 +49,15 @@ def setUpModule():
         show_logs()
         cloud.close()
         raise
+
+
+def build_image():
+    """The disk, kept in the build folder; the builder sees by itself when it is up to date."""
+    build = os.environ["SPX_BUILD"]
+    image = os.path.join(build, "mini.raw")
+    script = os.path.join(os.path.dirname(__file__), "..", "..", "packaging", "mini", "build.sh")
+    subprocess.run([script, "--out", image, "--tool", find_binary(build, "minitool")], check=True, timeout=600)
+    return image
 
 
 def tearDownModule():

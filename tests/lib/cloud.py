@@ -82,9 +82,9 @@ class Cloud:
     def ca(self):
         return os.path.join(self.etc, "ca.pem")
 
-    def spx(self, *args, config=True, check=True, **kw):
+    def spx(self, *args, config=True, check=True, timeout=120, **kw):
         env = dict(os.environ, SPX_CONFIG=self.config) if config else dict(os.environ)
-        p = subprocess.run([find_binary(self.build, "spx"), *args], capture_output=True, text=True, env=env, timeout=120, **kw)
+        p = subprocess.run([find_binary(self.build, "spx"), *args], capture_output=True, text=True, env=env, timeout=timeout, **kw)
         if check and p.returncode != 0:
             raise AssertionError(f"spx {' '.join(args)}: exit {p.returncode}\n{p.stdout}{p.stderr}")
         return p
