@@ -37,6 +37,7 @@ zstd              images as people have them
 busybox           ping that says what it got
 procps            ps: is a guest really gone
 openssl           a second opinion on certificates and keys
+libhttp-parser-dev  a second opinion on HTTP/1
 LIST
 }
 packages_run() {
