@@ -83,6 +83,9 @@ static void release_enis(struct step *s, const struct instance *i)
             txn_delete_key(s->t, key_spec(s->a, "tags", eni.account, eni.id));
             txn_delete(s->t, all.v[k]);
         } else {
+            if (i->has_auto_public_ip) { /* the instance's, not the interface's */
+                give_back_public_ip(s, &eni);
+            }
             eni.instance_id = eni.attachment_id = STR("");
             eni.generation++;
             txn_update(s->t, all.v[k], &eni_desc, &eni);

@@ -1,12 +1,15 @@
 /* Transactions of the gateway over a real store: who loses, and what a lock promises. */
 #include "awsgw/txn.h"
 
+#include "awsgw/store.h"
 #include "base/test.h"
 #include "base/time.h"
 #include "model/obj.h"
 #include "testkit/tmpdir.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <unistd.h>
 
 static struct gw gw;
 
@@ -58,6 +61,47 @@ static void test_of_two_that_hold_one_lock_the_second_loses(void **state)
     }
 }
 
+/* Holds the view in the middle of a transaction: its lock is seen, not yet all that it guards. */
+static bool is_slow;
+
+static void dawdle(void *ctx, const struct view_entry *old, const struct view_entry *now)
+{
+    if (__atomic_load_n(&is_slow, __ATOMIC_ACQUIRE) && now &&
+        str_eqc(now->key, "claim/sguse/vpc-3")) {
+        usleep(300000);
+    }
+}
+
+static void *use_the_lock(void *arg)
+{
+    AUTO(arena_freep) struct arena *a = arena_new(16u << 20);
+    struct txn *t = begin(a);
+    txn_lock(t, STR("claim/sguse/vpc-3"));
+    txn_claim(t, STR("claim/aaa/guarded"), STR("x"));
+    txn_claim(t, STR("claim/zzz/guarded"), STR("x"));
+    commit(t, 0, NULL);
+    return NULL;
+}
+
+static void test_who_sees_a_lock_taken_sees_what_was_written_with_it(void **state)
+{
+    AUTO(arena_freep) struct arena *a = arena_new(16u << 20);
+    pthread_t thread;
+    __atomic_store_n(&is_slow, true, __ATOMIC_RELEASE);
+    assert_int_equal(pthread_create(&thread, NULL, use_the_lock, NULL), 0);
+    for (int i = 0; !store_has(&gw, STR("claim/sguse/vpc-3")); i++) {
+        assert_true(i < 10000);
+        usleep(1000);
+    }
+    struct txn *t = begin(a);
+    txn_lock(t, STR("claim/sguse/vpc-3"));
+    assert_true(store_has(&gw, STR("claim/aaa/guarded")));
+    assert_true(store_has(&gw, STR("claim/zzz/guarded")));
+    commit(t, 0, NULL);
+    pthread_join(thread, NULL);
+    __atomic_store_n(&is_slow, false, __ATOMIC_RELEASE);
+}
+
 /* A request over more records than one transaction takes is the user's error, not ours. */
 static void test_too_many_records_are_refused_by_an_error_of_ec2(void **state)
 {
@@ -92,10 +136,12 @@ static void test_a_name_cannot_reach_into_another_key(void **state)
 int main(void)
 {
     static const char *const prefixes[] = {"spec/", "status/", "node/", "claim/"};
-    static const struct view_ops ops = {.parse = model_parse, .free = model_free};
+    static const struct view_ops ops = {
+        .parse = model_parse, .free = model_free, .on_change = dawdle};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_claim_is_had_by_one),
         cmocka_unit_test(test_of_two_that_hold_one_lock_the_second_loses),
+        cmocka_unit_test(test_who_sees_a_lock_taken_sees_what_was_written_with_it),
         cmocka_unit_test(test_too_many_records_are_refused_by_an_error_of_ec2),
         cmocka_unit_test(test_a_name_cannot_reach_into_another_key),
     };
