@@ -45,6 +45,9 @@ uint64_t crc_add(enum crc_alg alg, uint64_t crc, struct str data)
     case CRC_32: return crc32_gzip_refl((uint32_t)crc, p, data.n);
     case CRC_32C: return crc32c_add((uint32_t)crc, data);
     default:
+        if (crc64nvme_has_wide()) {
+            return ~crc64nvme_wide(~crc, p, data.n);
+        }
         return crc64nvme_has_clmul() ? ~crc64nvme_clmul(~crc, p, data.n)
                                      : ~crc64nvme_plain(~crc, p, data.n);
     }

@@ -11,7 +11,7 @@
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static uint64_t table[8][256];
 /* x^(d + 63) and x^(d - 1): what the halves of 128 bits are multiplied by to move on by d bits. */
-static uint64_t fold_512[2], fold_128[2];
+static uint64_t fold_2048[2], fold_512[2], fold_128[2];
 
 static uint64_t times_x(uint64_t v)
 {
@@ -42,6 +42,8 @@ static void make_tables(void)
             table[t][i] = (before >> 8) ^ table[0][before & 0xff];
         }
     }
+    fold_2048[0] = power_of_x(2048 + 63);
+    fold_2048[1] = power_of_x(2048 - 1);
     fold_512[0] = power_of_x(512 + 63);
     fold_512[1] = power_of_x(512 - 1);
     fold_128[0] = power_of_x(128 + 63);
@@ -97,23 +99,14 @@ CLMUL static inline __m128i fold(__m128i x, __m128i factors, __m128i data)
     return _mm_xor_si128(_mm_xor_si128(low, high), data);
 }
 
-CLMUL uint64_t crc64nvme_clmul(uint64_t state, const uint8_t *p, size_t n)
+/* Four times 128 bits to one, the rest of the message behind it, and the remainder. */
+CLMUL static uint64_t finish(const __m128i last[4], const uint8_t *p, size_t n)
 {
-    if (n < 128) {
-        return crc64nvme_plain(state, p, n);
-    }
-    need_tables();
-    const __m128i by_512 = _mm_set_epi64x((long long)fold_512[1], (long long)fold_512[0]);
     const __m128i by_128 = _mm_set_epi64x((long long)fold_128[1], (long long)fold_128[0]);
-    __m128i a = _mm_xor_si128(load(p), _mm_set_epi64x(0, (long long)state));
-    __m128i b = load(p + 16), c = load(p + 32), d = load(p + 48);
-    for (p += 64, n -= 64; n >= 64; p += 64, n -= 64) {
-        a = fold(a, by_512, load(p));
-        b = fold(b, by_512, load(p + 16));
-        c = fold(c, by_512, load(p + 32));
-        d = fold(d, by_512, load(p + 48));
+    __m128i a = last[0];
+    for (unsigned i = 1; i < 4; i++) {
+        a = fold(a, by_128, last[i]);
     }
-    a = fold(fold(fold(a, by_128, b), by_128, c), by_128, d);
     for (; n >= 16; p += 16, n -= 16) {
         a = fold(a, by_128, load(p));
     }
@@ -122,6 +115,71 @@ CLMUL uint64_t crc64nvme_clmul(uint64_t state, const uint8_t *p, size_t n)
     _mm_storeu_si128((__m128i *)(void *)rest, a);
     return crc64nvme_plain(crc64nvme_plain(0, rest, sizeof(rest)), p, n);
 }
+
+CLMUL uint64_t crc64nvme_clmul(uint64_t state, const uint8_t *p, size_t n)
+{
+    if (n < 128) {
+        return crc64nvme_plain(state, p, n);
+    }
+    need_tables();
+    const __m128i by_512 = _mm_set_epi64x((long long)fold_512[1], (long long)fold_512[0]);
+    __m128i a = _mm_xor_si128(load(p), _mm_set_epi64x(0, (long long)state));
+    __m128i b = load(p + 16), c = load(p + 32), d = load(p + 48);
+    for (p += 64, n -= 64; n >= 64; p += 64, n -= 64) {
+        a = fold(a, by_512, load(p));
+        b = fold(b, by_512, load(p + 16));
+        c = fold(c, by_512, load(p + 32));
+        d = fold(d, by_512, load(p + 48));
+    }
+    const __m128i last[4] = {a, b, c, d};
+    return finish(last, p, n);
+}
+
+#define WIDE __attribute__((target("avx512f,vpclmulqdq,pclmul,sse2")))
+
+bool crc64nvme_has_wide(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq") &&
+           crc64nvme_has_clmul();
+}
+
+WIDE static inline __m512i fold_wide(__m512i x, __m512i factors, __m512i data)
+{
+    __m512i low = _mm512_clmulepi64_epi128(x, factors, 0x00);
+    __m512i high = _mm512_clmulepi64_epi128(x, factors, 0x11);
+    return _mm512_ternarylogic_epi64(low, high, data, 0x96); /* all three added */
+}
+
+WIDE static inline __m512i both(const uint64_t factors[2])
+{
+    return _mm512_broadcast_i32x4(_mm_set_epi64x((long long)factors[1], (long long)factors[0]));
+}
+
+WIDE uint64_t crc64nvme_wide(uint64_t state, const uint8_t *p, size_t n)
+{
+    if (n < 512) {
+        return crc64nvme_clmul(state, p, n);
+    }
+    need_tables();
+    const __m512i by_2048 = both(fold_2048), by_512 = both(fold_512);
+    __m512i a = _mm512_xor_si512(_mm512_loadu_si512(p),
+                                 _mm512_zextsi128_si512(_mm_set_epi64x(0, (long long)state)));
+    __m512i b = _mm512_loadu_si512(p + 64), c = _mm512_loadu_si512(p + 128);
+    __m512i d = _mm512_loadu_si512(p + 192);
+    for (p += 256, n -= 256; n >= 256; p += 256, n -= 256) {
+        a = fold_wide(a, by_2048, _mm512_loadu_si512(p));
+        b = fold_wide(b, by_2048, _mm512_loadu_si512(p + 64));
+        c = fold_wide(c, by_2048, _mm512_loadu_si512(p + 128));
+        d = fold_wide(d, by_2048, _mm512_loadu_si512(p + 192));
+    }
+    a = fold_wide(fold_wide(fold_wide(a, by_512, b), by_512, c), by_512, d);
+    for (; n >= 64; p += 64, n -= 64) {
+        a = fold_wide(a, by_512, _mm512_loadu_si512(p));
+    }
+    __m128i last[4];
+    _mm512_storeu_si512(last, a);
+    return finish(last, p, n);
+}
 #else
 bool crc64nvme_has_clmul(void)
 {
@@ -129,6 +187,16 @@ bool crc64nvme_has_clmul(void)
 }
 
 uint64_t crc64nvme_clmul(uint64_t state, const uint8_t *p, size_t n)
+{
+    return crc64nvme_plain(state, p, n);
+}
+
+bool crc64nvme_has_wide(void)
+{
+    return false;
+}
+
+uint64_t crc64nvme_wide(uint64_t state, const uint8_t *p, size_t n)
 {
     return crc64nvme_plain(state, p, n);
 }

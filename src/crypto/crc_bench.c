@@ -20,20 +20,23 @@ static uint64_t cpu_ns(void)
 
 static uint64_t one(int what, struct str s, uint64_t v)
 {
-    return what < CRC_ALG_N ? crc_add((enum crc_alg)what, v, s)
-                            : crc64nvme_plain(v, (const uint8_t *)s.p, s.n);
+    const uint8_t *p = (const uint8_t *)s.p;
+    return what < CRC_ALG_N    ? crc_add((enum crc_alg)what, v, s)
+           : what == CRC_ALG_N ? crc64nvme_plain(v, p, s.n)
+                               : crc64nvme_clmul(v, p, s.n);
 }
 
 int main(void)
 {
-    static const char *const names[] = {"CRC32", "CRC32C", "CRC64NVME", "CRC64NVME, plain"};
+    static const char *const names[] = {"CRC32", "CRC32C", "CRC64NVME", "CRC64NVME, plain",
+                                        "CRC64NVME, 128 bit"};
     char *mem = malloc(SIZE);
     uint64_t sink = 0;
     if (!mem) {
         return 1;
     }
     memset(mem, 0x5a, SIZE);
-    for (int what = 0; what <= CRC_ALG_N; what++) {
+    for (int what = 0; what < CRC_ALG_N + (crc64nvme_has_clmul() ? 2 : 1); what++) {
         double best = 0;
         for (int run = 0; run < N_RUNS; run++) {
             uint64_t n = 0, from = cpu_ns(), now = from;

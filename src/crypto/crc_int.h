@@ -12,3 +12,6 @@ uint64_t crc64nvme_plain(uint64_t state, const uint8_t *p, size_t n);
 /* Carry-less multiplication: only where crc64nvme_has_clmul(). */
 uint64_t crc64nvme_clmul(uint64_t state, const uint8_t *p, size_t n);
 bool crc64nvme_has_clmul(void);
+/* The same, 512 bits at a time: only where crc64nvme_has_wide(). */
+uint64_t crc64nvme_wide(uint64_t state, const uint8_t *p, size_t n);
+bool crc64nvme_has_wide(void);

@@ -80,7 +80,7 @@ static void bytes_are_big_endian(void **st)
 /* Every length up to several folds, at every alignment to 16. */
 static void lengths_and_alignments(void **st)
 {
-    uint8_t mem[1100];
+    uint8_t mem[2048];
     for (size_t i = 0; i < sizeof(mem); i++) {
         mem[i] = (uint8_t)next();
     }
@@ -91,10 +91,14 @@ static void lengths_and_alignments(void **st)
                              by_hand((enum crc_alg)alg, p, n));
         }
     }
-    for (size_t n = 0; n <= 1000; n++) {
+    for (size_t n = 0; n <= 1900; n++) {
         uint64_t from = next() << 32 | next(), want = crc64nvme_plain(from, mem, n);
         if (crc64nvme_has_clmul()) {
             assert_int_equal(crc64nvme_clmul(from, mem, n), want);
+        }
+        if (crc64nvme_has_wide()) {
+            assert_int_equal(crc64nvme_wide(from, mem + n % 64, n),
+                             crc64nvme_plain(from, mem + n % 64, n));
         }
         uint64_t slow = from;
         for (size_t i = 0; i < n; i++) {

@@ -1,5 +1,5 @@
 /* Rates of encoding, restoring and verifying, in GB of data per CPU second, beside memcpy of as
- * many bytes. One thread; medians of five runs; one stripe again and again, so it stays in the cache. */
+ * many bytes. One thread; medians of five runs; one stripe again and again, in the cache. */
 #include "base/time.h"
 #include "erasure/rs.h"
 
