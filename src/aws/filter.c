@@ -29,7 +29,7 @@ struct aws_filter_probe {
 static bool value_matches(const struct one *o, struct str value)
 {
     for (size_t i = 0; i < o->values->n; i++) {
-        if (str_glob(o->values->v[i], value)) {
+        if (str_glob(o->values->v[i], value, STR_GLOB_QUOTES)) {
             return true;
         }
     }

@@ -4,41 +4,11 @@
 #include "aws/ids.h"
 #include <errno.h>
 
-static char lower(char c)
-{
-    return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
-}
-
-/* '*' and '?' of policies; unlike filters there is no quoting. Linear time: only the last '*'
- * is retried. */
-static bool matches(struct str pat, struct str s, bool is_case_free)
-{
-    size_t p = 0, i = 0, star = SIZE_MAX, mark = 0;
-    while (i < s.n) {
-        if (p < pat.n && pat.p[p] == '*') {
-            star = p++;
-            mark = i;
-        } else if (p < pat.n && (pat.p[p] == '?' || pat.p[p] == s.p[i] ||
-                                 (is_case_free && lower(pat.p[p]) == lower(s.p[i])))) {
-            p++;
-            i++;
-        } else if (star != SIZE_MAX) {
-            p = star + 1;
-            i = ++mark;
-        } else {
-            return false;
-        }
-    }
-    while (p < pat.n && pat.p[p] == '*') {
-        p++;
-    }
-    return p == pat.n;
-}
-
-static bool matches_any(const struct str *pats, size_t n, struct str s, bool is_case_free)
+/* '*' and '?' of policies; unlike filters there is no quoting. */
+static bool matches_any(const struct str *pats, size_t n, struct str s, unsigned flags)
 {
     for (size_t i = 0; i < n; i++) {
-        if (matches(pats[i], s, is_case_free)) {
+        if (str_glob(pats[i], s, flags)) {
             return true;
         }
     }
@@ -52,8 +22,8 @@ enum aws_verdict aws_evaluate(const struct aws_authz *z, const struct aws_statem
     for (size_t r = 0; r < z->n_arns; r++) {
         bool is_allowed = false, is_denied = false;
         for (size_t i = 0; i < n_st; i++) {
-            if (matches_any(st[i].actions, st[i].n_actions, z->action, true) &&
-                matches_any(st[i].resources, st[i].n_resources, z->arns[r], false)) {
+            if (matches_any(st[i].actions, st[i].n_actions, z->action, STR_GLOB_IGNORES_CASE) &&
+                matches_any(st[i].resources, st[i].n_resources, z->arns[r], 0)) {
                 is_denied = is_denied || st[i].is_deny;
                 is_allowed = is_allowed || !st[i].is_deny;
             }

@@ -9,11 +9,15 @@ static int cmp_name(const char *have, struct str want)
     return r != 0 ? r : (n == want.n ? 0 : (n < want.n ? -1 : 1));
 }
 
-int aws_op_find(const struct aws_service *s, struct str name)
+/* The name of row 'i' of a table that is sorted by names; 'first' is where its rows begin. */
+typedef const char *(*name_fn)(const struct aws_service *s, uint32_t first, uint32_t i);
+
+static int find(const struct aws_service *s, uint32_t first, uint32_t n, name_fn name_of,
+                struct str name)
 {
-    int lo = 0, hi = (int)s->n_ops - 1;
+    int lo = 0, hi = (int)n - 1;
     while (name.n && lo <= hi) {
-        int mid = (lo + hi) / 2, r = cmp_name(aws_name(s, s->ops[mid].name), name);
+        int mid = (lo + hi) / 2, r = cmp_name(name_of(s, first, (uint32_t)mid), name);
         if (r == 0) {
             return mid;
         }
@@ -26,42 +30,47 @@ int aws_op_find(const struct aws_service *s, struct str name)
     return -1;
 }
 
+static const char *op_name(const struct aws_service *s, uint32_t first, uint32_t i)
+{
+    return aws_name(s, s->ops[first + i].name);
+}
+
+static const char *shape_name(const struct aws_service *s, uint32_t first, uint32_t i)
+{
+    return aws_name(s, s->shapes[first + i].name);
+}
+
+static const char *enum_name(const struct aws_service *s, uint32_t first, uint32_t i)
+{
+    return aws_name(s, s->enums[first + i]);
+}
+
+static const struct aws_member *nth_by_in(const struct aws_service *s, uint32_t first,
+                                          uint32_t i)
+{
+    return &s->members[first + s->by_in[first + i]];
+}
+
+static const char *in_name(const struct aws_service *s, uint32_t first, uint32_t i)
+{
+    return aws_name(s, nth_by_in(s, first, i)->in);
+}
+
+int aws_op_find(const struct aws_service *s, struct str name)
+{
+    return find(s, 0, s->n_ops, op_name, name);
+}
+
 int aws_shape_find(const struct aws_service *s, struct str name)
 {
-    int lo = 0, hi = (int)s->n_shapes - 1;
-    while (name.n && lo <= hi) {
-        int mid = (lo + hi) / 2, r = cmp_name(aws_name(s, s->shapes[mid].name), name);
-        if (r == 0) {
-            return mid;
-        }
-        if (r < 0) {
-            lo = mid + 1;
-        } else {
-            hi = mid - 1;
-        }
-    }
-    return -1;
+    return find(s, 0, s->n_shapes, shape_name, name);
 }
 
 const struct aws_member *aws_member_by_in(const struct aws_service *s,
                                           const struct aws_shape *sh, struct str name)
 {
-    int lo = 0, hi = (int)sh->n - 1;
-    while (name.n && lo <= hi) {
-        int mid = (lo + hi) / 2;
-        const struct aws_member *m =
-            &s->members[sh->first + s->by_in[sh->first + (uint32_t)mid]];
-        int r = cmp_name(aws_name(s, m->in), name);
-        if (r == 0) {
-            return m;
-        }
-        if (r < 0) {
-            lo = mid + 1;
-        } else {
-            hi = mid - 1;
-        }
-    }
-    return NULL;
+    int i = find(s, sh->first, sh->n, in_name, name);
+    return i < 0 ? NULL : nth_by_in(s, sh->first, (uint32_t)i);
 }
 
 const struct aws_member *aws_member_by_name(const struct aws_service *s,
@@ -78,20 +87,7 @@ const struct aws_member *aws_member_by_name(const struct aws_service *s,
 
 bool aws_enum_has(const struct aws_service *s, const struct aws_shape *sh, struct str value)
 {
-    int lo = 0, hi = (int)sh->n - 1;
-    while (value.n && lo <= hi) {
-        int mid = (lo + hi) / 2;
-        int r = cmp_name(aws_name(s, s->enums[sh->first + (uint32_t)mid]), value);
-        if (r == 0) {
-            return true;
-        }
-        if (r < 0) {
-            lo = mid + 1;
-        } else {
-            hi = mid - 1;
-        }
-    }
-    return false;
+    return find(s, sh->first, sh->n, enum_name, value) >= 0;
 }
 
 size_t aws_stored_size(const struct aws_shape *sh, bool is_member)

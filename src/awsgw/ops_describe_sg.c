@@ -1,6 +1,7 @@
 /* DescribeSecurityGroups, DescribeSecurityGroupRules. */
 #include "awsgw/ops.h"
 
+#include "aws/arn.h"
 #include "awsgw/defaults.h"
 #include "awsgw/describe.h"
 #include "awsgw/sgrule.h"
@@ -170,9 +171,8 @@ int ec2_describe_security_groups(struct aws_call *call, const void *input, void 
         o->description = g->description;
         o->owner_id = g->account;
         o->vpc_id = g->vpc_id;
-        o->security_group_arn = arena_fmt(
-            call->arena, "arn:%.*s:ec2:%.*s:%.*s:security-group/%.*s", STR_ARG(call->partition),
-            STR_ARG(call->region), STR_ARG(g->account), STR_ARG(g->id));
+        o->security_group_arn =
+            arn_ec2(call->arena, call->region, g->account, "security-group", g->id);
         sgrules_to_permissions(call, g, false, &o->ip_permissions);
         sgrules_to_permissions(call, g, true, &o->ip_permissions_egress);
         tags_out(call->arena, tags_of(gw_of(call), call->arena, call->account, g->id),

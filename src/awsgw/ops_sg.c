@@ -1,6 +1,7 @@
 /* Security groups: Create, Delete, Describe, Authorize, Revoke. */
 #include "awsgw/ops.h"
 
+#include "aws/arn.h"
 #include "awsgw/defaults.h"
 #include "awsgw/describe.h"
 #include "awsgw/sgrule.h"
@@ -17,13 +18,6 @@ static struct txn *txn_open(struct aws_call *call)
     struct txn *t = arena_new_of(call->arena, struct txn);
     txn_init(t, gw_of(call), call->arena);
     return t;
-}
-
-static struct str group_arn(const struct aws_call *call, const struct sg *g)
-{
-    return arena_fmt(call->arena, "arn:%.*s:ec2:%.*s:%.*s:security-group/%.*s",
-                     STR_ARG(call->partition), STR_ARG(call->region), STR_ARG(g->account),
-                     STR_ARG(g->id));
 }
 
 /* By id, or by name in the default VPC. */
@@ -147,7 +141,8 @@ int ec2_create_security_group(struct aws_call *call, const void *input, void *ou
               g.id);
     tags_create(t, call->account, g.id, "security-group", tags);
     out->group_id = g.id;
-    out->security_group_arn = group_arn(call, &g);
+    out->security_group_arn =
+        arn_ec2(call->arena, call->region, g.account, "security-group", g.id);
     tags_out(call->arena, tags, &out->tags);
     return txn_commit(t, err);
 }

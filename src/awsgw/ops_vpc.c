@@ -1,6 +1,7 @@
 /* DescribeVpcs, DescribeVpcAttribute, DescribeSubnets. */
 #include "awsgw/ops.h"
 
+#include "aws/arn.h"
 #include "awsgw/alloc.h"
 #include "awsgw/describe.h"
 #include "awsgw/tagset.h"
@@ -172,9 +173,7 @@ static int64_t free_addresses(struct aws_call *call, const struct subnet *s)
 
 static struct str subnet_arn(const struct aws_call *call, const struct subnet *s)
 {
-    return arena_fmt(call->arena, "arn:%.*s:ec2:%.*s:%.*s:subnet/%.*s",
-                     STR_ARG(call->partition), STR_ARG(call->region), STR_ARG(s->account),
-                     STR_ARG(s->id));
+    return arn_ec2(call->arena, call->region, s->account, "subnet", s->id);
 }
 
 static void subnet_values(void *ctx, const void *obj, size_t name_idx,

@@ -1,5 +1,6 @@
 #include "awsgw/sgrule.h"
 
+#include "aws/arn.h"
 #include "awsgw/defaults.h"
 #include "awsgw/tagset.h"
 #include "base/num.h"
@@ -401,8 +402,7 @@ void sgrule_out(struct aws_call *call, const struct sg *g, const struct sg_rule 
         o->referenced_group_info->user_id = r->group_account;
         o->referenced_group_info->vpc_id = g->vpc_id;
     }
-    o->security_group_rule_arn = arena_fmt(
-        call->arena, "arn:%.*s:ec2:%.*s:%.*s:security-group-rule/%.*s",
-        STR_ARG(call->partition), STR_ARG(call->region), STR_ARG(g->account), STR_ARG(r->id));
+    o->security_group_rule_arn =
+        arn_ec2(call->arena, call->region, g->account, "security-group-rule", r->id);
     tags_out(call->arena, tags_of(gw_of(call), call->arena, call->account, r->id), &o->tags);
 }

@@ -124,9 +124,10 @@ struct str str_trim(struct str s)
     return s;
 }
 
-/* Linear-time glob: only the last '*' has to be retried. */
-bool str_glob(struct str pat, struct str s)
+/* Never exponential: only the last '*' has to be retried. */
+bool str_glob(struct str pat, struct str s, unsigned flags)
 {
+    bool has_quotes = flags & STR_GLOB_QUOTES, ignores_case = flags & STR_GLOB_IGNORES_CASE;
     size_t p = 0, i = 0, star = SIZE_MAX, mark = 0;
     while (i < s.n) {
         if (p < pat.n && pat.p[p] == '*') {
@@ -134,10 +135,11 @@ bool str_glob(struct str pat, struct str s)
             mark = i;
             continue;
         }
-        bool is_quoted = p + 1 < pat.n && pat.p[p] == '\\';
+        bool is_quoted = has_quotes && p + 1 < pat.n && pat.p[p] == '\\';
         char want = p < pat.n ? pat.p[is_quoted ? p + 1 : p] : '\0';
-        bool is_any = p < pat.n && !is_quoted && want == '?';
-        if (p < pat.n && (is_any || want == s.p[i])) {
+        bool is_any = !is_quoted && want == '?';
+        bool is_same = want == s.p[i] || (ignores_case && lower(want) == lower(s.p[i]));
+        if (p < pat.n && (is_any || is_same)) {
             p += is_quoted ? 2 : 1;
             i++;
         } else if (star != SIZE_MAX) {

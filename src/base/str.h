@@ -60,9 +60,12 @@ bool str_next(struct str *rest, char sep, struct str *ret_field);
 struct str str_skip(struct str s, size_t n); /* drops n bytes (at most all) from the front */
 struct str str_trim(struct str s);           /* drops spaces, tabs, CR and LF at both ends */
 
-/* True when s matches the pattern: '*' any run, '?' one byte, '\\' quotes the next (AWS
- * filters). */
-bool str_glob(struct str pattern, struct str s);
+/* True when s matches the pattern: '*' any run, '?' one byte. */
+enum {
+    STR_GLOB_QUOTES = 1,       /* '\\' quotes the next byte */
+    STR_GLOB_IGNORES_CASE = 2, /* of ASCII letters */
+};
+bool str_glob(struct str pattern, struct str s, unsigned flags);
 
 /* Number of Unicode code points; SIZE_MAX when s is not UTF-8. */
 size_t str_utf8_len(struct str s);

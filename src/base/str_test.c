@@ -35,24 +35,37 @@ static void order_is_bytewise_and_prefix_first(void **state)
     assert_int_equal(str_cmp(STR(""), STR("")), 0);
 }
 
-static void glob_follows_aws_filters(void **state)
+static void glob_follows_aws_filters_and_policies(void **state)
 {
     static const struct {
         const char *pattern, *s;
+        unsigned flags;
         bool want;
     } rows[] = {
-        {"*", "", true},           {"", "", true},
-        {"", "a", false},          {"web*", "web-1", true},
-        {"web?", "web1", true},    {"web?", "web", false},
-        {"*a*b*", "xxaxxb", true}, {"*a*b", "xxaxxbx", false},
-        {"\\*x", "*x", true},      {"\\*x", "yx", false},
-        {"a\\?", "a?", true},      {"a\\?", "ab", false},
-        {"***a", "a", true},       {"a?*?", "abc", true},
-        {"a?*?", "ab", false},
+        {"*", "", 0, true},
+        {"", "", 0, true},
+        {"", "a", 0, false},
+        {"web*", "web-1", 0, true},
+        {"web?", "web1", 0, true},
+        {"web?", "web", 0, false},
+        {"*a*b*", "xxaxxb", 0, true},
+        {"*a*b", "xxaxxbx", 0, false},
+        {"***a", "a", 0, true},
+        {"a?*?", "abc", 0, true},
+        {"a?*?", "ab", 0, false},
+        {"\\*x", "*x", STR_GLOB_QUOTES, true},
+        {"\\*x", "yx", STR_GLOB_QUOTES, false},
+        {"a\\?", "a?", STR_GLOB_QUOTES, true},
+        {"a\\?", "ab", STR_GLOB_QUOTES, false},
+        {"a\\", "a\\", STR_GLOB_QUOTES, true}, /* nothing to quote */
+        {"a\\?", "a\\b", 0, true},
+        {"ec2:Run*", "EC2:runInstances", 0, false},
+        {"ec2:Run*", "EC2:runInstances", STR_GLOB_IGNORES_CASE, true},
+        {"a[", "A{", STR_GLOB_IGNORES_CASE, false}, /* letters only */
     };
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        if (str_glob(str_c(rows[i].pattern), str_c(rows[i].s)) != rows[i].want) {
-            fail_msg("glob \"%s\" on \"%s\"", rows[i].pattern, rows[i].s);
+        if (str_glob(str_c(rows[i].pattern), str_c(rows[i].s), rows[i].flags) != rows[i].want) {
+            fail_msg("glob \"%s\" on \"%s\" (%u)", rows[i].pattern, rows[i].s, rows[i].flags);
         }
     }
 }
@@ -67,7 +80,7 @@ static void glob_is_not_exponential(void **state)
         p[i + 1] = 'a';
     }
     p[sizeof(p) - 1] = 'b';
-    assert_false(str_glob(str_n(p, sizeof(p)), str_n(s, sizeof(s))));
+    assert_false(str_glob(str_n(p, sizeof(p)), str_n(s, sizeof(s)), 0));
 }
 
 static void utf8_counts_code_points_and_refuses_bad_bytes(void **state)
@@ -86,7 +99,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slices_and_fields),
         cmocka_unit_test(order_is_bytewise_and_prefix_first),
-        cmocka_unit_test(glob_follows_aws_filters),
+        cmocka_unit_test(glob_follows_aws_filters_and_policies),
         cmocka_unit_test(glob_is_not_exponential),
         cmocka_unit_test(utf8_counts_code_points_and_refuses_bad_bytes),
     };
