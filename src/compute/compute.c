@@ -223,6 +223,14 @@ static void pass(struct compute *c)
     if (!has_facts && c->is_facts_written && loop_now_ns(c->o.loop) > c->facts_ns + DRIFT_NS) {
         c->is_facts_written = false;
     }
+    omap_foreach_prefix(n, c->guests, STR(""))
+    {
+        struct guest *g = omap_value(n);
+        if (!g->is_seen && g->spec) {
+            view_unref(g->spec);
+            g->spec = NULL; /* nothing is wanted of it: it is left as it is */
+        }
+    }
     drop_unseen(c);
     omap_foreach_prefix(n, c->guests, STR(""))
     {

@@ -75,6 +75,8 @@ struct guest {
     uint64_t started_ns, impaired_since_ns;
     char boot_id[GUEST_BOOT_MAX];
     char system_check[20], instance_check[20];
+    uint64_t checks_ns; /* next look: a guest can change them, and each change is a write */
+    enum instance_state checked_state;
     bool is_dirty, is_writing, is_written_once;
     uint64_t version;
     uint64_t reap_version; /* the end of QEMU may be forgotten when this is on disk; 0 = none */
@@ -95,6 +97,8 @@ struct guest {
     int conn_fd;
     struct loop_fd *conn;
     struct gm_state mon;
+    uint64_t window_ns;
+    unsigned n_msgs;
     bool has_state;
     uint32_t seq;
     struct {

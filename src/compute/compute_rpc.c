@@ -14,7 +14,12 @@ LOG_MODULE("compute.rpc");
 
 static void refuse(struct rpc_req *req, const struct err *err)
 {
-    log_info_rl("request.refused", KV_ERR(err));
+    if (err->code ==
+        -ENOENT) { /* an instance that has printed nothing yet is asked for often */
+        log_debug("request.refused", KV_ERR(err));
+    } else {
+        log_info_rl("request.refused", KV_ERR(err));
+    }
     rpc_reply_err(req, err);
 }
 

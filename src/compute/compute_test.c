@@ -7,6 +7,8 @@
 #include "os/proc_id.h"
 #include <sched.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 /* ---- tests ---- */
 
@@ -162,7 +164,7 @@ static void test_service_killed_guest_runs_on(void **state)
     }
     assert_true(is_state(&w, vm.id, "running"));
     assert_int_equal(console_count(&w, vm.id, "BOOT OK"), 1); /* it was never touched */
-    type(&w, vm.id, 'w');
+    WAIT_UNTIL("adopted", try_type(&w, vm.id, 'w'));
     WAIT_UNTIL("disk", console_count(&w, vm.id, "WROTE") == 1);
     /* One guest ends while nobody listens: the end is known afterwards, with its reason. */
     daemon_kill(w.compute);
@@ -203,6 +205,68 @@ static void test_monitor_killed_guest_runs_on(void **state)
                                (usleep(200000), console_count(&w, vm.id, "WROTE") > n));
     change(&w, vm.id, "terminated", false, false);
     wait_state(&w, vm.id, "terminated");
+    assert_int_equal(console_count(&w, vm.id, "BUTTON"), 1);
+}
+
+/* A monitor of another version, or one that a guest has taken over: it is replaced, QEMU stays. */
+static void test_monitor_that_talks_nonsense_is_replaced(void **state)
+{
+    static struct world w;
+    struct vm vm;
+    world_init(&w, 0);
+    run(&w, &vm, "stop");
+    uint64_t pid = guest_num(&w, vm.id, "pid"), monitor = guest_num(&w, vm.id, "monitor_pid");
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    (void)snprintf(at.sun_path, sizeof(at.sun_path), "%.60s/guest/%.24s/mon.sock", w.dir.path,
+                   vm.id);
+    assert_int_equal(kill((pid_t)monitor, SIGSTOP), 0);
+    AUTO_FD fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    assert_int_equal(unlink(at.sun_path), 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(kill((pid_t)monitor, SIGKILL), 0);
+    int conn = accept(fd, NULL, NULL);
+    assert_true(conn >= 0);
+    (void)unlink(at.sun_path);
+    (void)close(steal_fd(&fd));
+    assert_int_equal(send(conn, "nonsense", 8, MSG_NOSIGNAL), 8);
+    close(conn);
+    WAIT_UNTIL("it works", guest_num(&w, vm.id, "monitor_pid") != monitor &&
+                               guest_num(&w, vm.id, "pid") == pid && try_type(&w, vm.id, 'w') &&
+                               (usleep(200000), console_count(&w, vm.id, "WROTE") >= 1));
+    assert_true(is_state(&w, vm.id, "running"));
+}
+
+/* Records that cannot be read, or are gone, end nobody's guest; what comes back is served again. */
+static void test_records_lost_and_found(void **state)
+{
+    static struct world w;
+    struct vm vm;
+    AUTO(arena_freep) struct arena *a = arena_new(1 << 20);
+    world_init(&w, 0);
+    run(&w, &vm, "stop");
+    uint64_t pid = guest_num(&w, vm.id, "pid");
+    struct kv_item item;
+    struct str key = key_spec(a, "instance", STR(ACCOUNT), str_c(vm.id));
+    assert_int_equal(kv_get(w.kv, a, key, &item, NULL), 0);
+    const struct kv_op ops[] = {{.type = KV_PUT, .key = key, .value = STR("{\"id\":7}")},
+                                {.type = KV_DELETE, .key = key},
+                                {.type = KV_PUT, .key = key, .value = item.value}};
+    for (size_t i = 0; i < ARRAY_LEN(ops); i++) {
+        assert_int_equal(kv_txn(w.kv, NULL, 0, &ops[i], 1, NULL, NULL), 0);
+        (void)usleep(500000);
+        assert_int_equal(kill((pid_t)pid, 0), 0);
+    }
+    assert_int_equal(guest_num(&w, vm.id, "pid"), pid);
+    /* Our own record is said again when somebody removes it. */
+    const struct kv_op gone = {.type = KV_DELETE,
+                               .key = key_status(a, "instance", STR(ACCOUNT), str_c(vm.id))};
+    (void)usleep(3000000);
+    assert_int_equal(kv_txn(w.kv, NULL, 0, &gone, 1, NULL, NULL), 0);
+    change(&w, vm.id, "running", false, false);
+    wait_state(&w, vm.id, "running");
+    change(&w, vm.id, "stopped", false, false);
+    wait_state(&w, vm.id, "stopped");
     assert_int_equal(console_count(&w, vm.id, "BUTTON"), 1);
 }
 
@@ -395,6 +459,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(test_service_killed_guest_runs_on, tear_down),
         cmocka_unit_test_teardown(test_monitor_killed_guest_runs_on, tear_down),
         cmocka_unit_test_teardown(test_hanging_monitor_does_not_keep_a_guest, tear_down),
+        cmocka_unit_test_teardown(test_monitor_that_talks_nonsense_is_replaced, tear_down),
+        cmocka_unit_test_teardown(test_records_lost_and_found, tear_down),
         cmocka_unit_test_teardown(test_failed_launch, tear_down),
         cmocka_unit_test_teardown(test_volumes_come_and_go, tear_down),
         cmocka_unit_test_teardown(test_host_was_restarted, tear_down),

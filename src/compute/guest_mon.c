@@ -9,7 +9,9 @@
 LOG_MODULE("compute.monitor");
 
 #define ADOPT_PAUSE_NS (UINT64_C(200) * 1000000)
-#define MAX_BATCH      32u /* messages of one monitor in a turn of the loop */
+#define WINDOW_NS      (UINT64_C(1) * 1000000000)
+#define MAX_MSGS       5000u /* of one monitor in a window */
+#define MAX_BATCH      32u   /* messages of one monitor in a turn of the loop */
 
 void guest_disconnect(struct guest *g)
 {
@@ -115,6 +117,24 @@ static void lost(struct guest *g, const char *why)
     compute_poke(g->c);
 }
 
+/* A monitor has one QEMU all its life. */
+static bool is_strange(const struct guest *g, const union gm_msg *m)
+{
+    return m->head.type == GM_STATE && g->note.qemu.pid &&
+           (m->state.qemu_pid != g->note.qemu.pid || m->state.qemu_start != g->note.qemu.start);
+}
+
+/* More than any guest makes by resetting itself without end; others have to be served too. */
+static bool is_flood(struct guest *g)
+{
+    uint64_t now_ns = loop_now_ns(g->c->o.loop);
+    if (now_ns > g->window_ns + WINDOW_NS) {
+        g->window_ns = now_ns;
+        g->n_msgs = 0;
+    }
+    return ++g->n_msgs > MAX_MSGS;
+}
+
 static void on_ready(void *ctx, uint32_t ready)
 {
     struct guest *g = ctx;
@@ -128,7 +148,9 @@ static void on_ready(void *ctx, uint32_t ready)
             lost(g, "it closed the connection");
             return;
         }
-        if (gm_answer_check(&m, (size_t)n) < 0) {
+        if (gm_answer_check(&m, (size_t)n) < 0 || is_strange(g, &m) || is_flood(g)) {
+            /* Of another version (an update), or not ours any more: a new one takes QEMU over. */
+            (void)proc_kill(&g->note.monitor);
             lost(g, "it sent what no monitor sends");
             return;
         }

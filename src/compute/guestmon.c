@@ -253,6 +253,23 @@ static void turn(struct mon *m)
     }
 }
 
+/* The service learns why, as it learns of any other end. */
+static void never_started(struct mon *m, const struct err *err)
+{
+    log_error("qemu.not_started", KV_ERR(err));
+    if (m->is_child) {
+        (void)kill(m->st.qemu_pid, SIGKILL);
+        (void)waitpid(m->st.qemu_pid, NULL, 0);
+    }
+    struct gm_result text;
+    gm_result_init(&text, 0, 0, err->msg); /* makes it printable */
+    memcpy(m->st.text, text.text, sizeof(m->st.text));
+    m->st.phase = GM_PHASE_EXITED;
+    m->st.exit = GM_EXIT_CODE;
+    m->st.exit_value = 127;
+    m->st.qemu_pid = 0;
+}
+
 static int set_up(struct mon *m, int argc, char **argv, struct err *err)
 {
     bool is_start = argc >= 4 && strcmp(argv[1], "start") == 0;
@@ -273,7 +290,9 @@ static int set_up(struct mon *m, int argc, char **argv, struct err *err)
     if (r == 0) {
         r = open_qemu(m, err);
     }
-    if (r < 0) {
+    if (r < 0 && is_start) {
+        never_started(m, err);
+    } else if (r < 0) {
         return r;
     }
     sigset_t term;

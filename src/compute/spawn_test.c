@@ -448,6 +448,15 @@ static void test_failed_launch_leaves_nothing(void **state)
     assert_true(w.st.text[0] != '\0');
     w.disk_fd = -1;
     finish(&w);
+    /* And when there is no QEMU at all. */
+    w.conn = -1;
+    w.st = (struct gm_state){.phase = 0};
+    w.plan.qemu.memory_mib = 64;
+    w.host.qemu_path = "/nonexistent/qemu";
+    assert_int_equal(spawn_guest(&w.host, &w.plan, &w.conn, &err), 0);
+    WAIT_FOR(&w, w.st.phase == GM_PHASE_EXITED);
+    assert_non_null(strstr(w.st.text, "/nonexistent/qemu"));
+    finish(&w);
 }
 
 /* The firmware comes up with variables of the instance's own, which survive the stop. */

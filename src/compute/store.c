@@ -14,6 +14,7 @@ LOG_MODULE("compute.store");
 #define RETRY_NS    (UINT64_C(1) * NS_PER_S)
 #define CONFLICT_NS (UINT64_C(50) * NS_PER_MS)
 #define FACTS_NS    (UINT64_C(2) * NS_PER_S)
+#define CHECKS_NS   (UINT64_C(1) * NS_PER_S)
 #define GRACE_NS    (UINT64_C(300) * NS_PER_S) /* a guest may take so long to start its network */
 
 /* ---- status checks ---- */
@@ -33,6 +34,11 @@ static void set_check(struct guest *g, char *check, size_t size, const char *now
 void guest_checks(struct guest *g, uint64_t now_ns)
 {
     const char *system = "not-applicable", *instance = "not-applicable";
+    if (g->fsm.state == g->checked_state && now_ns < g->checks_ns) {
+        return;
+    }
+    g->checked_state = g->fsm.state;
+    g->checks_ns = now_ns + CHECKS_NS;
     if (g->fsm.state == INSTANCE_RUNNING) {
         bool is_sound = g->has_state && g->mon.is_qmp_ok && !g->mon.is_paused_on_error;
         bool is_net_ok =
