@@ -6,18 +6,17 @@
 #include "awsgw/txn.h"
 #include "base/log.h"
 #include "base/time.h"
+#include "loop/ticker.h"
 #include "model/instance.h"
 #include "model/keys.h"
 #include "model/network.h"
 #include "model/volume.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <time.h>
 
 LOG_MODULE("awsgw.janitor");
 
-#define TURN_S          10
+#define TURN_NS         (10 * NS_PER_S)
 #define TOKENS_EVERY_NS (UINT64_C(3600) * NS_PER_S)
 #define STEP_ARENA_MAX  (8u << 20)
 #define TOKEN_PAGE_MAX  (16u << 20)
@@ -302,79 +301,41 @@ static void sweep_tokens(struct gw *gw, uint64_t now_ns)
 
 struct janitor {
     struct gw *gw;
-    pthread_t thread;
-    pthread_mutex_t mu;
-    pthread_cond_t wake;
-    bool is_stopping, is_poked; /* GUARDED_BY(mu) */
+    uint64_t tokens_ns; /* of the ticker's thread: when tokens were swept; 0 = not yet */
+    struct ticker *ticker;
 };
 
-static bool wait_for_work(struct janitor *j)
+static void turn(void *ctx)
 {
-    struct timespec until = {0};
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += TURN_S;
-    pthread_mutex_lock(&j->mu);
-    while (!j->is_stopping && !j->is_poked &&
-           pthread_cond_timedwait(&j->wake, &j->mu, &until) == 0) {}
-    j->is_poked = false;
-    bool goes_on = !j->is_stopping;
-    pthread_mutex_unlock(&j->mu);
-    return goes_on;
-}
-
-static void *run(void *arg)
-{
-    struct janitor *j = arg;
-    uint64_t tokens_ns = 0;
-    do {
-        uint64_t now = time_wall_ns();
-        janitor_turn(j->gw, now);
-        if (time_mono_ns() - tokens_ns > TOKENS_EVERY_NS || tokens_ns == 0) {
-            tokens_ns = time_mono_ns();
-            sweep_tokens(j->gw, now);
-        }
-    } while (wait_for_work(j));
-    return NULL;
+    struct janitor *j = ctx;
+    uint64_t now = time_wall_ns();
+    janitor_turn(j->gw, now);
+    if (j->tokens_ns == 0 || time_mono_ns() - j->tokens_ns > TOKENS_EVERY_NS) {
+        j->tokens_ns = time_mono_ns();
+        sweep_tokens(j->gw, now);
+    }
 }
 
 struct janitor *janitor_start(struct gw *gw)
 {
     struct janitor *j = calloc(1, sizeof(*j));
-    pthread_condattr_t attr;
     if (!j) {
         abort();
     }
     j->gw = gw;
-    pthread_mutex_init(&j->mu, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&j->wake, &attr);
-    pthread_condattr_destroy(&attr);
-    if (pthread_create(&j->thread, NULL, run, j) != 0) {
-        abort();
-    }
+    j->ticker = ticker_start(turn, j, TURN_NS);
     return j;
 }
 
 void janitor_stop(struct janitor *j)
 {
-    if (!j) {
-        return;
+    if (j) {
+        ticker_stop(j->ticker);
+        free(j);
     }
-    pthread_mutex_lock(&j->mu);
-    j->is_stopping = true;
-    pthread_cond_signal(&j->wake);
-    pthread_mutex_unlock(&j->mu);
-    pthread_join(j->thread, NULL);
-    pthread_cond_destroy(&j->wake);
-    pthread_mutex_destroy(&j->mu);
-    free(j);
 }
 
 void janitor_poke(struct janitor *j)
 {
-    pthread_mutex_lock(&j->mu);
-    j->is_poked = true;
-    pthread_cond_signal(&j->wake);
-    pthread_mutex_unlock(&j->mu);
+    ticker_poke(j->ticker);
 }

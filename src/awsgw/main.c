@@ -16,6 +16,7 @@
 #include "net/service.h"
 
 #include <errno.h>
+#include <pthread.h>
 
 LOG_MODULE("awsgw");
 
@@ -42,19 +43,31 @@ struct gateway {
     struct aws_endpoint endpoints[2];
     struct gw_http *http;
     struct admin *admin;
-    struct janitor *janitor;
+    pthread_mutex_t janitor_mu; /* over poking and ending it; a leaf but for the ticker's */
+    struct janitor *janitor;    /* GUARDED_BY(janitor_mu); NULL = none yet, or no more */
     struct presence *presence;
 };
+
+/* Returns the one before. */
+static struct janitor *set_janitor(struct gateway *g, struct janitor *j)
+{
+    pthread_mutex_lock(&g->janitor_mu);
+    struct janitor *old = g->janitor;
+    g->janitor = j;
+    pthread_mutex_unlock(&g->janitor_mu);
+    return old;
+}
 
 static void on_change(void *ctx, const struct view_entry *old, const struct view_entry *now)
 {
     struct gateway *g = ctx;
     const struct view_entry *e = now ? now : old;
     bool is_observed = str_has_prefixc(e->key, "status/") || str_has_prefixc(e->key, "spec/");
-    struct janitor *j = __atomic_load_n(&g->janitor, __ATOMIC_ACQUIRE);
-    if (is_observed && j) {
-        janitor_poke(j);
+    pthread_mutex_lock(&g->janitor_mu);
+    if (is_observed && g->janitor) {
+        janitor_poke(g->janitor);
     }
+    pthread_mutex_unlock(&g->janitor_mu);
 }
 
 /* 32 bytes that stay the same over restarts and that no client can guess: a random value in the
@@ -170,7 +183,7 @@ static int start(struct gateway *g, struct err *err)
         (r = gw_http_listen(g->http, (uint16_t)c->awsgw_port, err)) < 0) {
         return r;
     }
-    __atomic_store_n(&g->janitor, janitor_start(&g->gw), __ATOMIC_RELEASE);
+    set_janitor(g, janitor_start(&g->gw));
     g->presence = presence_start(g->gw.kv, c, "awsgw", SPINIFEX_VERSION);
     g->svc.on_reload = on_reload;
     g->svc.reload_ctx = g;
@@ -178,18 +191,16 @@ static int start(struct gateway *g, struct err *err)
     return 0;
 }
 
+/* First those who work with the view, each until its last job has ended; then the view. */
 static void stop(struct gateway *g)
 {
     gw_http_free(g->http, DRAIN_NS);
+    pool_free(g->pool);
+    admin_stop(g->admin); /* its jobs ran on the pool */
+    janitor_stop(set_janitor(g, NULL));
     presence_stop(g->presence);
-    struct janitor *j = __atomic_exchange_n(&g->janitor, NULL, __ATOMIC_ACQ_REL);
     if (g->gw.view) {
-        view_close(g->gw.view); /* no more pokes */
-    }
-    janitor_stop(j);
-    admin_stop(g->admin);
-    if (g->pool) {
-        pool_free(g->pool);
+        view_close(g->gw.view);
     }
     identity_close(g->gw.identity);
     if (g->gw.compute) {
@@ -207,7 +218,7 @@ static void stop(struct gateway *g)
 
 int main(int argc, char **argv)
 {
-    static struct gateway g;
+    static struct gateway g = {.janitor_mu = PTHREAD_MUTEX_INITIALIZER};
     struct err e = ERR_INIT;
     int status = 0;
     if (service_start(&g.svc, "spx-awsgw", argc, argv, NULL, 0, &status) != 0) {
