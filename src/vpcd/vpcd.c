@@ -54,6 +54,9 @@ static void round_done(void *ctx)
 {
     struct vpcd *v = ctx;
     v->is_running = false;
+    if (v->is_stopping) {
+        return;
+    }
     if (v->responders && !v->responder_watch) {
         (void)!loop_fd_add(v->service->loop, responders_wait_fd(v->responders), EPOLLIN,
                            on_responder_died, v, &v->responder_watch);
@@ -62,9 +65,6 @@ static void round_done(void *ctx)
     }
     service_set_status(v->service, v->has_failed ? (v->view ? "degraded" : "starting") : "ok",
                        v->has_failed ? v->trouble : NULL);
-    if (v->is_stopping) {
-        return;
-    }
     if (v->is_dirty) {
         vpcd_want_round(v, 0);
     } else if (v->has_failed) {
@@ -80,7 +80,7 @@ static void on_poke(void *ctx)
     pthread_mutex_lock(&v->mu);
     v->is_poked = false;
     pthread_mutex_unlock(&v->mu);
-    if (v->is_running) {
+    if (v->is_running || v->is_stopping) {
         v->is_dirty = true;
     } else {
         vpcd_want_round(v, DEBOUNCE_NS);
@@ -103,6 +103,9 @@ void vpcd_poke(struct vpcd *v)
 static void say_starting(void *ctx)
 {
     struct vpcd *v = ctx;
+    if (v->is_stopping) {
+        return;
+    }
     service_set_status(v->service, "starting", "the first look at the store");
 }
 
@@ -145,6 +148,13 @@ int vpcd_new(struct service *s, const struct config *cfg, struct kv *kv, struct 
     return 0;
 }
 
+static void free_last(void *ctx)
+{
+    struct vpcd *v = ctx;
+    pthread_mutex_destroy(&v->mu);
+    free(v);
+}
+
 void vpcd_free(struct vpcd *v)
 {
     if (!v) {
@@ -164,6 +174,7 @@ void vpcd_free(struct vpcd *v)
     native_free(v->native);
     omap_free(v->reported, free);
     vec_free(&v->asks);
-    pthread_mutex_destroy(&v->mu);
-    free(v);
+    /* A poke and the end of a round may still wait for the loop, and run when it is freed: they
+     * see is_stopping, and the struct itself goes behind them. */
+    loop_post(v->service->loop, free_last, v);
 }

@@ -1053,6 +1053,22 @@ def the_store_goes_and_comes_back(lab):
 
 
 @test
+def it_ends_well_in_the_middle_of_a_round(lab):
+    """What waits for the loop when it ends finds nothing that is gone (AddressSanitizer would say so)."""
+    v = lab.vpc()
+    sg = lab.sg(v, [])
+    lab.guest(v, "172.31.0.10", [sg])
+    for n in range(8):
+        lab.set_rules(sg, [rule(port_from=n, port_to=n, cidr="0.0.0.0/0")])
+        time.sleep(0.004 * n)
+        lab.vpcd.send_signal(signal.SIGTERM)
+        lab.set_rules(sg, [rule(port_from=n + 100, port_to=n + 100, cidr="0.0.0.0/0")])
+        eq(lab.vpcd.wait(20), 0)
+        lab.start_vpcd()
+    assert "AddressSanitizer" not in open(lab.dir + "/log", errors="replace").read()
+
+
+@test
 def what_goes_is_removed(lab):
     v, w = lab.vpc(), lab.vpc(cidr="10.0.0.0/16", subnets=("10.0.0.0/24",))
     sg, sw = lab.sg(v, ALL_IN), lab.sg(w, ALL_IN)
