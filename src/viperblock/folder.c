@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #define TMP_PREFIX ".tmp-"
 #define NAME_SIZE  96u
@@ -47,6 +48,21 @@ static int open_sub(int root, const char *name, struct err *err)
     return fd >= 0 ? fd : failed(err, "opening", name);
 }
 
+/* The lock may outlive its process for a moment: a child of one that was killed holds it too,
+ * until its exec() closes it. */
+static int take_lock(int fd)
+{
+    enum { TRIES = 100 };
+    const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
+    for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; i++) {
+        if (errno != EWOULDBLOCK || i == TRIES) {
+            return -errno;
+        }
+        (void)nanosleep(&pause, NULL);
+    }
+    return 0;
+}
+
 int folder_open(const char *path, struct folder **ret, struct err *err)
 {
     int rc = file_mkdirs(path, 0700, err);
@@ -71,7 +87,7 @@ int folder_open(const char *path, struct folder **ret, struct err *err)
     if (f->lock < 0) {
         return failed(err, "opening", "viperblock.lock");
     }
-    if (flock(f->lock, LOCK_EX | LOCK_NB) != 0) {
+    if (take_lock(f->lock) != 0) {
         return fail(err, -EBUSY, "FolderInUse", "another process serves the volumes in %s",
                     path);
     }
