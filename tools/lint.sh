@@ -10,6 +10,6 @@ if [ -z "$format" ]; then
 elif [[ $("$format" --version) != *'version 14.'* ]]; then
     echo 'clang-format is not version 14, whose result counts: formatting was not looked at'
 else
-    git ls-files '*.c' '*.h' | xargs -r "$format" --dry-run --Werror || status=1
+    find src tests fuzz packaging -name '*.[ch]' -print0 | xargs -0 -r "$format" --dry-run --Werror || status=1
 fi
 exit $status

@@ -32,7 +32,6 @@ binutils          a boot sector for tests of the guest monitor
 clang-format-14   formatting (Debian 12)
 clang-format      formatting
 python3-venv      boto3 of the tests, in a folder of its own
-git               which files are ours, for the checks of style
 zstd              images as people have them
 busybox           ping that says what it got
 procps            ps: is a guest really gone
