@@ -11,7 +11,7 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from cloud import REGION, Cloud, wait_for  # noqa: E402
+from cloud import api_cloud, REGION, wait_for  # noqa: E402
 
 import botocore  # noqa: E402
 from botocore.exceptions import ClientError  # noqa: E402
@@ -25,15 +25,7 @@ cloud = None
 
 def setUpModule():
     global cloud
-    cloud = Cloud()
-    try:
-        cloud.init()
-        cloud.start("state", "awsgw")
-        cloud.start("fakehost")
-        wait_for("instance types", lambda: cloud.client("ec2").describe_instance_types()["InstanceTypes"])
-    except BaseException:
-        cloud.close()
-        raise
+    cloud = api_cloud()
 
 
 def tearDownModule():

@@ -188,3 +188,17 @@ def wait_for(what, fn, timeout=60, every=0.1):
             return last
         time.sleep(every)
     raise AssertionError(f"{what}: not within {timeout} s (last: {last!r})")
+
+
+def api_cloud():
+    """The real store and gateway with a fake host, ready for requests; nothing is left when that fails."""
+    cloud = Cloud()
+    try:
+        cloud.init()
+        cloud.start("state", "awsgw")
+        cloud.start("fakehost")
+        wait_for("instance types", lambda: cloud.client("ec2").describe_instance_types()["InstanceTypes"])
+    except BaseException:
+        cloud.close()
+        raise
+    return cloud
