@@ -3,6 +3,7 @@
 
 #include "awsgw/alloc.h"
 #include "awsgw/store.h"
+#include "awsgw/test_gw.h"
 #include "awsgw/txn.h"
 #include "base/test.h"
 #include "base/time.h"
@@ -10,10 +11,8 @@
 #include "model/keys.h"
 #include "model/network.h"
 #include "model/node.h"
-#include "model/obj.h"
 #include "model/tag.h"
 #include "model/volume.h"
-#include "testkit/tmpdir.h"
 
 #define ACCOUNT STR("123456789012")
 #define I1      STR("i-1")
@@ -288,8 +287,6 @@ static void test_a_detached_volume_is_free_and_a_deleted_one_forgotten(void **st
 
 int main(void)
 {
-    static const char *const prefixes[] = {"spec/", "status/", "node/", "claim/"};
-    static const struct view_ops ops = {.parse = model_parse, .free = model_free};
     const struct CMUnitTest tests[] = {
 #define T(fn) cmocka_unit_test_setup_teardown(fn, begin, end)
         T(test_what_runs_is_left_alone),
@@ -301,20 +298,12 @@ int main(void)
         T(test_a_detached_volume_is_free_and_a_deleted_one_forgotten),
 #undef T
     };
-    struct err err = ERR_INIT;
     struct tmpdir dir;
-    char path[PATH_MAX];
-    tmpdir_init(&dir, "janitor");
     gw.cfg = &cfg;
-    if (kv_open_sqlite(tmpdir_path(&dir, "state.db", path), &gw.kv, &err) < 0 ||
-        view_open(gw.kv, prefixes, ARRAY_LEN(prefixes), &ops, NULL, 10 * NS_PER_S, &gw.view,
-                  &err) < 0) {
-        print_error("%s\n", err.msg);
+    if (!test_gw_open(&gw, &dir, "janitor", NULL)) {
         return 1;
     }
     int r = cmocka_run_group_tests(tests, NULL, NULL);
-    view_close(gw.view);
-    kv_close(gw.kv);
-    tmpdir_done(&dir);
+    test_gw_close(&gw, &dir);
     return r;
 }

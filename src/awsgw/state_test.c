@@ -2,12 +2,11 @@
 #include "awsgw/ops.h"
 
 #include "awsgw/inst.h"
+#include "awsgw/test_gw.h"
 #include "awsgw/txn.h"
 #include "base/test.h"
 #include "base/time.h"
 #include "model/keys.h"
-#include "model/obj.h"
-#include "testkit/tmpdir.h"
 
 #include <errno.h>
 
@@ -139,8 +138,6 @@ static int end(void **state)
 
 int main(void)
 {
-    static const char *const prefixes[] = {"spec/", "status/", "node/", "claim/"};
-    static const struct view_ops ops = {.parse = model_parse, .free = model_free};
     const struct CMUnitTest tests[] = {
 #define T(fn) cmocka_unit_test_teardown(fn, end)
         T(test_a_guest_that_switched_itself_off_stays_off_when_it_is_modified),
@@ -149,20 +146,12 @@ int main(void)
         T(test_a_volume_with_an_attachment_is_not_deleted_whatever_its_state),
 #undef T
     };
-    struct err err = ERR_INIT;
     struct tmpdir dir;
-    char path[PATH_MAX];
-    tmpdir_init(&dir, "awsgw-state");
     gw.cfg = &cfg;
-    if (kv_open_sqlite(tmpdir_path(&dir, "state.db", path), &gw.kv, &err) < 0 ||
-        view_open(gw.kv, prefixes, ARRAY_LEN(prefixes), &ops, NULL, 10 * NS_PER_S, &gw.view,
-                  &err) < 0) {
-        print_error("%s\n", err.msg);
+    if (!test_gw_open(&gw, &dir, "awsgw-state", NULL)) {
         return 1;
     }
     int r = cmocka_run_group_tests(tests, NULL, NULL);
-    view_close(gw.view);
-    kv_close(gw.kv);
-    tmpdir_done(&dir);
+    test_gw_close(&gw, &dir);
     return r;
 }

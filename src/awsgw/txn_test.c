@@ -2,10 +2,9 @@
 #include "awsgw/txn.h"
 
 #include "awsgw/store.h"
+#include "awsgw/test_gw.h"
 #include "base/test.h"
 #include "base/time.h"
-#include "model/obj.h"
-#include "testkit/tmpdir.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -135,9 +134,6 @@ static void test_a_name_cannot_reach_into_another_key(void **state)
 
 int main(void)
 {
-    static const char *const prefixes[] = {"spec/", "status/", "node/", "claim/"};
-    static const struct view_ops ops = {
-        .parse = model_parse, .free = model_free, .on_change = dawdle};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_claim_is_had_by_one),
         cmocka_unit_test(test_of_two_that_hold_one_lock_the_second_loses),
@@ -145,19 +141,11 @@ int main(void)
         cmocka_unit_test(test_too_many_records_are_refused_by_an_error_of_ec2),
         cmocka_unit_test(test_a_name_cannot_reach_into_another_key),
     };
-    struct err err = ERR_INIT;
     struct tmpdir dir;
-    char path[PATH_MAX];
-    tmpdir_init(&dir, "txn");
-    if (kv_open_sqlite(tmpdir_path(&dir, "state.db", path), &gw.kv, &err) < 0 ||
-        view_open(gw.kv, prefixes, ARRAY_LEN(prefixes), &ops, NULL, 10 * NS_PER_S, &gw.view,
-                  &err) < 0) {
-        print_error("%s\n", err.msg);
+    if (!test_gw_open(&gw, &dir, "txn", dawdle)) {
         return 1;
     }
     int r = cmocka_run_group_tests(tests, NULL, NULL);
-    view_close(gw.view);
-    kv_close(gw.kv);
-    tmpdir_done(&dir);
+    test_gw_close(&gw, &dir);
     return r;
 }
