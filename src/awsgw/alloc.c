@@ -85,14 +85,10 @@ int ip_picker_subnet(struct gw *gw, struct arena *a, const struct subnet *s,
     return 0;
 }
 
-int ip_picker_public(struct gw *gw, struct arena *a, struct ip_picker *ret, struct err *err)
+static int picker_pool(struct gw *gw, struct arena *a, const struct config_pool *pool,
+                       struct ip_picker *ret, struct err *err)
 {
-    *ret = (struct ip_picker){0};
-    if (gw->cfg->n_pools == 0) {
-        return 0;
-    }
-    uint32_t first = 0, last = 0;
-    const struct config_pool *pool = &gw->cfg->pools[0];
+    uint32_t first = 0, last = 0, gateway = 0;
     if (ip4_parse(str_c(pool->range_start), &first) < 0 ||
         ip4_parse(str_c(pool->range_end), &last) < 0) {
         return fail(err, -EINVAL, "InternalError", "external pool %s: not an IPv4 range",
@@ -102,7 +98,6 @@ int ip_picker_public(struct gw *gw, struct arena *a, struct ip_picker *ret, stru
     if (r < 0) {
         return r;
     }
-    uint32_t gateway = 0;
     if (pool->gateway && ip4_parse(str_c(pool->gateway), &gateway) == 0) {
         mark(ret, gateway);
     }
@@ -110,9 +105,35 @@ int ip_picker_public(struct gw *gw, struct arena *a, struct ip_picker *ret, stru
     return 0;
 }
 
+int ip_picker_public(struct gw *gw, struct arena *a, struct ip_picker *ret, struct err *err)
+{
+    struct ip_picker *p = ret;
+    int r = 0;
+    *ret = (struct ip_picker){0};
+    for (size_t i = 0; r == 0 && i < gw->cfg->n_pools; i++) {
+        if (i > 0) {
+            p = p->more = arena_new_of(a, struct ip_picker);
+        }
+        r = picker_pool(gw, a, &gw->cfg->pools[i], p, err);
+    }
+    return r;
+}
+
+size_t ip_n_free(const struct ip_picker *p)
+{
+    size_t n = 0;
+    for (; p; p = p->more) {
+        n += p->n_free;
+    }
+    return n;
+}
+
 int ip_pick(struct ip_picker *p, uint32_t *ret)
 {
-    if (p->n_free == 0) {
+    while (p && p->n_free == 0) {
+        p = p->more;
+    }
+    if (!p) {
         return -ENOSPC;
     }
     while (is_used(p, p->next)) {

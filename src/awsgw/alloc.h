@@ -19,17 +19,19 @@ struct ip_picker {
     uint32_t next;
     uint8_t *used; /* bitmap over first..last */
     size_t n_free;
+    struct ip_picker *more; /* the next range, used when this one is full; NULL = none */
 };
 
 /* The usable addresses of a subnet: AWS keeps the first four and the last. */
 MUST_CHECK int ip_picker_subnet(struct gw *gw, struct arena *a, const struct subnet *s,
                                 struct ip_picker *ret, struct err *err);
-/* The configured external pools; n_free is 0 when there are none. */
+/* The configured external pools, in their order; none is free when there are none. */
 MUST_CHECK int ip_picker_public(struct gw *gw, struct arena *a, struct ip_picker *ret,
                                 struct err *err);
+size_t ip_n_free(const struct ip_picker *p); /* in all its ranges */
 /* Next free address; -ENOSPC without an error set. */
 MUST_CHECK int ip_pick(struct ip_picker *p, uint32_t *ret);
-/* This very address: -ERANGE (not in the range) or -EADDRINUSE, without an error set. */
+/* This very address of the first range: -ERANGE (not in it) or -EADDRINUSE, without an error set. */
 MUST_CHECK int ip_pick_exact(struct ip_picker *p, uint32_t ip);
 
 struct str claim_private_ip_key(struct arena *a, struct str subnet_id, struct str ip);

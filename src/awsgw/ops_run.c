@@ -232,11 +232,11 @@ static int count_that_fits(struct aws_call *call, const struct launch *l,
             return fail(err, e.code, e.name, "%s", e.msg);
         }
     }
-    if (!l->eni && n > p->private.n_free && p->private.n_free >= l->n_min) {
-        n = p->private.n_free;
+    if (!l->eni && n > ip_n_free(&p->private) && ip_n_free(&p->private) >= l->n_min) {
+        n = ip_n_free(&p->private);
     }
-    if (l->has_public_ip && n > p->public.n_free && p->public.n_free >= l->n_min) {
-        n = p->public.n_free;
+    if (l->has_public_ip && n > ip_n_free(&p->public) && ip_n_free(&p->public) >= l->n_min) {
+        n = ip_n_free(&p->public);
     }
     *ret = n;
     return 0;

@@ -168,7 +168,8 @@ static int64_t free_addresses(struct aws_call *call, const struct subnet *s)
 {
     struct ip_picker p;
     struct err e = ERR_INIT;
-    return ip_picker_subnet(gw_of(call), call->arena, s, &p, &e) < 0 ? 0 : (int64_t)p.n_free;
+    return ip_picker_subnet(gw_of(call), call->arena, s, &p, &e) < 0 ? 0
+                                                                     : (int64_t)ip_n_free(&p);
 }
 
 static struct str subnet_arn(const struct aws_call *call, const struct subnet *s)
