@@ -1,16 +1,29 @@
 #include "spx/admin.h"
 #include "spx/cmds.h"
 #include "spx/dirs.h"
+#include "spx/host.h"
+#include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 
+/* An address that this host has lost (another network, another lease) leads nowhere; the
+ * certificate names loopback too. */
+static const char *reachable_host(const char *host)
+{
+    struct in_addr ip;
+    bool is_lost = inet_pton(AF_INET, host, &ip) == 1 &&
+                   !host_has_address_in(ntohl(ip.s_addr), 0xffffffffu);
+    return is_lost ? "127.0.0.1" : host;
+}
+
 const char *admin_endpoint(struct spx *s)
 {
-    bool is_ip6 = strchr(s->cfg->host, ':') != NULL;
+    const char *host = reachable_host(s->cfg->host);
+    bool is_ip6 = strchr(host, ':') != NULL;
     return arena_cstr(s->arena,
-                      arena_fmt(s->arena, "https://%s%s%s:%" PRIu64, is_ip6 ? "[" : "",
-                                s->cfg->host, is_ip6 ? "]" : "", s->cfg->awsgw_port));
+                      arena_fmt(s->arena, "https://%s%s%s:%" PRIu64, is_ip6 ? "[" : "", host,
+                                is_ip6 ? "]" : "", s->cfg->awsgw_port));
 }
 
 /* What the AWS tools look at before they look at a profile. */

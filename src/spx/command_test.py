@@ -136,6 +136,13 @@ class Node(unittest.TestCase):
         self.assertEqual(self.js("config", "check")["ok"], True)
         self.assertEqual(self.ok("config", "get", "endpoint"), f"https://127.0.0.1:{self.port}\n")
 
+    def test_an_address_that_the_host_lost_is_not_given_out(self):
+        lost = os.path.join(self.dir, "lost.toml")
+        with open(self.conf) as f, open(lost, "w") as out:
+            out.write(re.sub(r'(?m)^host = .*', 'host = "192.0.2.77"', f.read()))
+        r = subprocess.run([SPX, "config", "get", "endpoint"], env=dict(self.env, SPX_CONFIG=lost), capture_output=True, text=True, timeout=60)
+        self.assertEqual((r.returncode, r.stdout), (0, f"https://127.0.0.1:{self.port}\n"), r.stderr)
+
     def test_accounts(self):
         new = self.js("admin", "account", "create", "factory floor")
         self.assertRegex(new["account"], r"^[1-9][0-9]{11}$")
