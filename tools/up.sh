@@ -52,7 +52,7 @@ aws() {
 
 say 'a guest'
 key=$caller_home/.ssh/id_ed25519
-if [ ! -f "$key.pub" ]; then
+if [ ! -f "$key.pub" ] || [ -f "$caller_home/.ssh/spinifex_ed25519" ]; then
     key=$caller_home/.ssh/spinifex_ed25519
     as_caller mkdir -p -m 700 "$caller_home/.ssh"
     [ -f "$key" ] || as_caller ssh-keygen -q -t ed25519 -N '' -C "$caller@spinifex" -f "$key"
