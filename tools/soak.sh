@@ -10,14 +10,13 @@ else
     echo 'clang is not installed: left out'
 fi
 say 'arm64'
-if command -v aarch64-linux-gnu-gcc >/dev/null && [ -d /usr/lib/aarch64-linux-gnu/pkgconfig ] &&
-    [ -f /usr/lib/aarch64-linux-gnu/pkgconfig/jansson.pc ]; then
-    [ -f "$root/build-arm64/build.ninja" ] ||
-        quietly as_caller meson setup "$root/build-arm64" "$root" --cross-file "$root/tools/arm64.ini" -Dtests=false
-    as_caller ninja -C "$root/build-arm64" --quiet
-else
-    echo 'gcc-aarch64-linux-gnu or the arm64 libraries are not installed: left out'
+if [ "$(id -u)" = 0 ]; then
+    "$root/tools/packages.sh" install soak
 fi
+as_caller "$root/tools/arm64-root.sh" "$root/build-arm64-root"
+[ -f "$root/build-arm64/build.ninja" ] ||
+    quietly as_caller meson setup "$root/build-arm64" "$root" --cross-file "$root/build-arm64-root/cross.ini" -Dtests=false
+as_caller ninja -C "$root/build-arm64" --quiet
 say 'fuzzing'
 if command -v clang >/dev/null; then
     [ -f "$root/build-fuzz/build.ninja" ] || quietly as_caller env CC=clang meson setup "$root/build-fuzz" "$root" -Dfuzz=true \

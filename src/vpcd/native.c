@@ -117,8 +117,7 @@ int native_apply_vpc(struct native *n, const struct plan_vpc *v, bool is_full, s
 {
     struct err why = ERR_INIT;
     struct native_vpc *nv = get_vpc(n, v->spec->id, &why);
-    int r = nv ? 0 : why.code;
-    r = r ? r : native_pair(n, v, nv->ns, is_full || !nv->mark[0], &why);
+    int r = !nv ? why.code : native_pair(n, v, nv->ns, is_full || !nv->mark[0], &why);
     r = r ? r : native_inside(n, nv, v, is_full, &why);
     r = r ? r : native_host_routes(n, nv, v, is_full, &why);
     return r ? fail(err, r, why.name, "%.*s: %s", STR_ARG(v->spec->id), why.msg) : 0;
