@@ -31,7 +31,7 @@ MUST_CHECK int ip_picker_public(struct gw *gw, struct arena *a, struct ip_picker
 size_t ip_n_free(const struct ip_picker *p); /* in all its ranges */
 /* Next free address; -ENOSPC without an error set. */
 MUST_CHECK int ip_pick(struct ip_picker *p, uint32_t *ret);
-/* This very address of the first range: -ERANGE (not in it) or -EADDRINUSE, without an error set. */
+/* This very address of the first range: -ERANGE (not in it) or -EADDRINUSE, no error set. */
 MUST_CHECK int ip_pick_exact(struct ip_picker *p, uint32_t ip);
 
 struct str claim_private_ip_key(struct arena *a, struct str subnet_id, struct str ip);
