@@ -7,6 +7,7 @@
 
 #define MAX_FILE  (256u << 10)
 #define MAX_ARENA (4u << 20)
+#define MAX_POOL  65536u /* addresses: the gateway looks at a map of all when it gives one */
 
 /* What the file holds; config_load() flattens it for this node. */
 struct node_table {
@@ -225,6 +226,8 @@ static int check_pool(const char *file, const struct config_pool *p, struct err 
         what = "the range holds the network's own or its broadcast address";
     } else if (gw >= start && gw <= end) {
         what = "the gateway lies in the range";
+    } else if (end - start >= MAX_POOL) {
+        what = "the range has more than 65536 addresses";
     }
     return what ? fail(err, -EINVAL, "BadConfig", "%s: network.external_pools '%s': %s", file,
                        p->name, what)

@@ -86,6 +86,10 @@ static void test_mistakes(void **state)
         {HEAD "[[network.external_pools]]\nname = \"p\"\ngateway = \"10.0.0.9\"\n"
               "range_start = \"10.0.0.9\"\nrange_end = \"10.0.0.10\"\n",
          "f: network.external_pools 'p': the gateway lies in the range"},
+        {HEAD
+         "[[network.external_pools]]\nname = \"p\"\ngateway = \"10.0.0.1\"\nprefix_len = 8\n"
+         "range_start = \"10.0.0.9\"\nrange_end = \"10.1.0.9\"\n",
+         "f: network.external_pools 'p': the range has more than 65536 addresses"},
         {HEAD POOL "range_start = \"10.0.0.9\"\nrange_end = \"10.0.0.20\"\n"
                    "[[network.external_pools]]\nname = \"q\"\ngateway = \"10.0.0.1\"\n"
                    "range_start = \"10.0.0.20\"\nrange_end = \"10.0.0.21\"\n",
