@@ -25,6 +25,7 @@ if command -v clang >/dev/null; then
     mapfile -t targets < <(find "$root/build-fuzz/src" -name '*_fuzz' -type f -perm -u+x)
     for t in "${targets[@]}"; do
         name=$(basename "$t" _fuzz)
+        [ -d "$root/fuzz/corpus/$name" ] || name=${name#*_} # some carry the name of their room: net_http1_parse
         found=$(as_caller mktemp -d)
         quietly as_caller "$t" -max_total_time=$((${SOAK_FUZZ_SECONDS:-600} / ${#targets[@]})) "$found" "$root/fuzz/corpus/$name"
         rm -rf "$found"
