@@ -324,8 +324,7 @@ static int change_open(struct aws_call *call, struct str id, struct change *c, s
     if (!e) {
         return err->code;
     }
-    *c = (struct change){
-        .call = call, .m = inst_join(call, e), .t = arena_new_of(call->arena, struct txn)};
+    *c = (struct change){.call = call, .m = inst_join(call, e), .t = txn_open(call)};
     if (c->m.state == INSTANCE_TERMINATED || c->m.state == INSTANCE_SHUTTING_DOWN) {
         return fail(err, -EINVAL, "IncorrectInstanceState",
                     "The instance '%.*s' is terminated: it cannot be changed.", STR_ARG(id));
@@ -334,7 +333,6 @@ static int change_open(struct aws_call *call, struct str id, struct change *c, s
     if (c->m.eni) {
         c->eni = *REC(eni, c->m.eni);
     }
-    txn_init(c->t, gw_of(call), call->arena);
     return 0;
 }
 

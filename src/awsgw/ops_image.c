@@ -281,8 +281,7 @@ int ec2_deregister_image(struct aws_call *call, const void *input, void *output,
         return r;
     }
     rec.want = STR("deleted");
-    struct txn *t = arena_new_of(call->arena, struct txn);
-    txn_init(t, gw_of(call), call->arena);
+    struct txn *t = txn_open(call);
     txn_update(t, e, &image_desc, &rec);
     txn_delete_key(t, key_claim(call->arena, "imagename", call->account, rec.name));
     out->return_ = some_bool(true);

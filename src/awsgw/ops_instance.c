@@ -40,8 +40,7 @@ static int batch_open(struct aws_call *call, const struct aws_str_list *ids, str
     *b = (struct batch){.call = call, .n = found.n};
     b->v = arena_xalloc(call->arena, found.n * sizeof(*b->v));
     inst_join_all(call, found, b->v);
-    b->t = arena_new_of(call->arena, struct txn);
-    txn_init(b->t, gw_of(call), call->arena);
+    b->t = txn_open(call);
     return 0;
 }
 

@@ -48,8 +48,7 @@ static int store(struct aws_call *call, struct keypair *kp,
     kp->id = id_new(call->arena, "key");
     kp->account = call->account;
     kp->create_ns = call->now_ns;
-    struct txn *t = arena_new_of(call->arena, struct txn);
-    txn_init(t, gw_of(call), call->arena);
+    struct txn *t = txn_open(call);
     txn_create(t, key, &keypair_desc, kp);
     tags_create(t, call->account, kp->id, "key-pair", *ret_tags);
     return txn_commit(t, err);
@@ -252,8 +251,7 @@ int ec2_delete_key_pair(struct aws_call *call, const void *input, void *output, 
         return 0;
     }
     out->key_pair_id = REC(keypair, e)->id;
-    struct txn *t = arena_new_of(call->arena, struct txn);
-    txn_init(t, gw_of(call), call->arena);
+    struct txn *t = txn_open(call);
     txn_delete(t, e);
     txn_delete_key(t, key_spec(call->arena, "tags", call->account, out->key_pair_id));
     return txn_commit(t, err);

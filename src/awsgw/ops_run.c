@@ -219,12 +219,11 @@ static int take_capacity(struct txn *t, const struct launch *l, uint64_t n, stru
 static int count_that_fits(struct aws_call *call, const struct launch *l,
                            const struct pickers *p, uint64_t *ret, struct err *err)
 {
-    struct gw *gw = gw_of(call);
+    struct txn *probe = txn_open(call); /* never committed */
     uint64_t n = l->n_max;
     for (; n > 0; n--) {
-        struct txn *probe = arena_new_of(call->arena, struct txn);
         struct err e = ERR_INIT;
-        txn_init(probe, gw, call->arena);
+        txn_init(probe, gw_of(call), call->arena);
         if (take_capacity(probe, l, n, &e) == 0) {
             break;
         }
@@ -263,9 +262,7 @@ static int launch_some(struct aws_call *call, const struct launch *l, struct pic
                        const struct aws_token *tok, struct str reservation_id, uint64_t first,
                        uint64_t n, struct err *err)
 {
-    struct gw *gw = gw_of(call);
-    struct txn *t = arena_new_of(call->arena, struct txn);
-    txn_init(t, gw, call->arena);
+    struct txn *t = txn_open(call);
     if (first == 0) {
         txn_token(t, call, tok, reservation_id);
     }
@@ -287,9 +284,8 @@ static void give_up(struct aws_call *call, struct str reservation_id)
         if (!str_eq(rec.reservation_id, reservation_id)) {
             continue;
         }
-        struct txn *t = arena_new_of(call->arena, struct txn);
+        struct txn *t = txn_open(call);
         struct err e = ERR_INIT;
-        txn_init(t, gw, call->arena);
         rec.want = STR(INSTANCE_WANT_TERMINATED);
         rec.generation++;
         rec.reason_code = STR("Server.InsufficientInstanceCapacity");

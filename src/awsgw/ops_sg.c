@@ -13,13 +13,6 @@
 #define NAME_MAX_LEN 255u
 #define GROUPS_MAX   2500u /* per account (VPC quotas) */
 
-static struct txn *txn_open(struct aws_call *call)
-{
-    struct txn *t = arena_new_of(call->arena, struct txn);
-    txn_init(t, gw_of(call), call->arena);
-    return t;
-}
-
 /* By id, or by name in the default VPC. */
 static const struct view_entry *find_group(struct aws_call *call, struct str id,
                                            struct str name, struct err *err)

@@ -146,9 +146,8 @@ static int change_resource(struct aws_call *call, struct txn *t, struct str id,
 static int change_tags(struct aws_call *call, const struct aws_str_list *resources,
                        const struct tag_change *c, struct err *err)
 {
-    struct txn *t = arena_new_of(call->arena, struct txn);
+    struct txn *t = txn_open(call);
     int r = 0;
-    txn_init(t, gw_of(call), call->arena);
     if (resources->n > RESOURCES_MAX) {
         return fail(err, -E2BIG, "InvalidParameterValue",
                     "At most %u resources can be tagged by one request.", RESOURCES_MAX);

@@ -19,13 +19,6 @@ static int commit(struct aws_call *call, struct txn *t, struct err *err)
     return r < 0 ? r : txn_commit(t, err);
 }
 
-static struct txn *txn_open(struct aws_call *call)
-{
-    struct txn *t = arena_new_of(call->arena, struct txn);
-    txn_init(t, gw_of(call), call->arena);
-    return t;
-}
-
 /* ---- CreateVolume ---- */
 
 static int check_zone(struct aws_call *call, const struct ec2_create_volume_request *in,

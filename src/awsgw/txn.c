@@ -16,6 +16,13 @@ void txn_init(struct txn *t, struct gw *gw, struct arena *a)
     err_clear(&t->err);
 }
 
+struct txn *txn_open(const struct aws_call *call)
+{
+    struct txn *t = arena_new_of(call->arena, struct txn);
+    txn_init(t, gw_of(call), call->arena);
+    return t;
+}
+
 void txn_expect(struct txn *t, struct str key, uint64_t rev)
 {
     if (t->n_cmp == KV_MAX_OPS) {

@@ -21,6 +21,8 @@ struct txn {
 };
 
 void txn_init(struct txn *t, struct gw *gw, struct arena *a);
+/* A new, empty one in the arena of the call. */
+struct txn *txn_open(const struct aws_call *call);
 /* 'rev' 0: the key must be absent. */
 void txn_expect(struct txn *t, struct str key, uint64_t rev);
 /* A new record: the key must be absent. */
