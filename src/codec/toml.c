@@ -11,6 +11,7 @@ struct parser {
     struct str rest;
     unsigned line;
     size_t n_nodes;
+    unsigned n_inline;              /* inline tables that are open */
     struct toml_node *root, *table; /* where keys go now */
     struct err *err;
 };
@@ -324,13 +325,50 @@ static int parse_list(struct parser *p, struct toml_node *list)
     }
 }
 
+static int parse_pair(struct parser *p);
+
+/* On one line, as TOML 1.0 wants it. */
+static int parse_inline(struct parser *p, struct toml_node *n)
+{
+    struct toml_node *outer = p->table;
+    if (p->n_inline == TOML_MAX_DEPTH) {
+        return BAD(p, "tables are nested deeper than %u levels", TOML_MAX_DEPTH);
+    }
+    n->type = NODE_TABLE;
+    n->is_defined = n->is_inline = true;
+    skip(p, 1);
+    skip_blanks(p);
+    if (take(p, '}')) {
+        return 0;
+    }
+    p->n_inline++;
+    p->table = n;
+    for (;;) {
+        int r = parse_pair(p);
+        if (r < 0) {
+            return r;
+        }
+        skip_blanks(p);
+        if (take(p, '}')) {
+            p->table = outer;
+            p->n_inline--;
+            return 0;
+        }
+        if (!take(p, ',')) {
+            return BAD(p, "expected ',' or '}' in an inline table");
+        }
+    }
+}
+
 static int parse_value(struct parser *p, struct toml_node *n, bool is_in_list)
 {
     switch (peek(p)) {
     case '"':
     case '\'': n->type = NODE_STR; return parse_string(p, &n->s);
     case '[': return is_in_list ? BAD(p, "lists of lists are not supported") : parse_list(p, n);
-    case '{': return BAD(p, "inline tables are not supported: write a [table]");
+    case '{':
+        return is_in_list ? BAD(p, "tables in a list are written [[table]]")
+                          : parse_inline(p, n);
     default: return parse_word(p, n);
     }
 }
@@ -347,6 +385,10 @@ static int walk(struct parser *p, struct toml_node *from, const struct path *pat
             if (!c) {
                 return no_room(p);
             }
+        }
+        if (c->is_inline) {
+            return BAD(p, "'%.*s' is whole already (line %u): nothing can be added",
+                       STR_ARG(path->part[i]), c->line);
         }
         if (c->type == NODE_TABLES) {
             c = c->last;
@@ -395,7 +437,7 @@ static int parse_header(struct parser *p)
     t->is_defined = true;
     t->line = p->line;
     p->table = t;
-    return end_line(p);
+    return 0;
 }
 
 static int parse_pair(struct parser *p)
@@ -420,8 +462,7 @@ static int parse_pair(struct parser *p)
     }
     skip_blanks(p);
     n = node_new(p, t, NODE_STR, key);
-    r = n ? parse_value(p, n, false) : no_room(p);
-    return r < 0 ? r : end_line(p);
+    return n ? parse_value(p, n, false) : no_room(p);
 }
 
 int toml_parse(struct arena *a, const char *file, struct str text, struct toml_node **ret,
@@ -448,6 +489,7 @@ int toml_parse(struct arena *a, const char *file, struct str text, struct toml_n
             return 0;
         }
         r = peek(&p) == '[' ? parse_header(&p) : parse_pair(&p);
+        r = r < 0 ? r : end_line(&p);
         if (r < 0) {
             return r;
         }

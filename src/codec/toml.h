@@ -1,6 +1,6 @@
 /* toml.h — the part of TOML that configuration needs, and tables that say which keys there are.
- * Has:      tables, arrays of tables, dotted and quoted keys, strings, whole numbers, booleans,
- *           lists of these. Floats, dates, inline tables and multi-line strings are refused.
+ * Has:      tables, inline tables, arrays of tables, dotted and quoted keys, strings, whole
+ *           numbers, booleans, lists of these. Floats, dates and multi-line strings are refused.
  * Threads:  no state.
  * Memory:   everything lives in the arena given.
  * Errors:   -EINVAL "BadConfig", "file:line: what is wrong"; unknown keys name the nearest.

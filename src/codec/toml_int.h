@@ -13,6 +13,7 @@ struct toml_node {
     struct str key;
     unsigned line;
     bool is_defined; /* a table with a [header] or keys of its own: may not be opened again */
+    bool is_inline;  /* { ... }: whole as it stands there */
     bool is_seen;    /* by toml_bind.c */
     struct str s;
     int64_t i;

@@ -154,6 +154,27 @@ static void test_reads_everything(void **state)
     assert_string_equal(c.nodes[1].host, "");
 }
 
+static void test_inline_tables(void **state)
+{
+    const char *text = "version = 1\n"
+                       "aws={mtu=1500,region = \"eu}\"} # comment\n"
+                       "nodes = { a = { host = \"h1\" }, b.host = \"h2\" }\n";
+    AUTO(arena_freep) struct arena *a = arena_new(1 << 16);
+    struct conf c;
+    struct err err = ERR_INIT;
+    if (toml_load(&conf_schema, a, "f", str_c(text), &c, &err) < 0) {
+        fail_msg("%s", err.msg);
+    }
+    assert_int_equal(c.mtu, 1500);
+    assert_string_equal(c.region, "eu}");
+    assert_int_equal(c.n_nodes, 2);
+    assert_string_equal(c.nodes[0].host, "h1");
+    assert_string_equal(c.nodes[1].host, "h2");
+    assert_int_equal(toml_load(&conf_schema, a, "f", STR("version = 1\naws = { }"), &c, NULL),
+                     0);
+    assert_int_equal(c.mtu, 9001);
+}
+
 static void test_defaults(void **state)
 {
     AUTO(arena_freep) struct arena *a = arena_new(1 << 16);
@@ -212,7 +233,20 @@ static void test_mistakes(void **state)
         {"version = 1\ntitle = \"\\x41\"", "f:2: unknown escape in a string"},
         {"version = 1\ntitle = \"\\ud800\"", "f:2: unknown escape in a string"},
         {"version = 1\ntitle = \"\\u0000\"", "f:2: unknown escape in a string"},
-        {"version = 1\naws = {}", "f:2: inline tables are not supported: write a [table]"},
+        {"version = 1\naws = { mtu = 1", "f:2: expected ',' or '}' in an inline table"},
+        {"version = 1\naws = { mtu = 1\n}", "f:2: expected ',' or '}' in an inline table"},
+        {"version = 1\naws = { mtu = 1, }", "f:2: expected a key"},
+        {"version = 1\naws = {} x", "f:2: unexpected 'x' after the value"},
+        {"version = 1\naws = { mtu = 1, mtu = 2 }", "f:2: 'mtu' is already set (line 2)"},
+        {"version = 1\naws = { mtu = 1 }\naws.region = \"x\"",
+         "f:3: 'aws' is whole already (line 2): nothing can be added"},
+        {"version = 1\naws = { mtu = 1 }\n[aws]", "f:3: 'aws' is already there (line 2)"},
+        {"version = 1\naws = { mtu = 1 }\n[aws.x]",
+         "f:3: 'aws' is whole already (line 2): nothing can be added"},
+        {"version = 1\naws = { mtv = 1 }", "f:2: unknown key 'aws.mtv' (did you mean 'mtu'?)"},
+        {"a={a={a={a={a={a={a={a={a={}}}}}}}}}", "f:1: tables are nested deeper than 8 levels"},
+        {"version = 1\n[[pools]]\nname=\"\"\ndns=[{}]",
+         "f:4: tables in a list are written [[table]]"},
         {"version = 1\naws = 1", "f:2: key 'aws' must be a table [aws]"},
         {"version = 1\n[aws]\n[aws]", "f:3: 'aws' is already there (line 2)"},
         {"version = 1\n[aws]\n[[aws]]", "f:3: 'aws' is already there (line 2)"},
@@ -298,9 +332,13 @@ static void test_doc(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads_everything), cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_mistakes),         cmocka_unit_test(test_units),
-        cmocka_unit_test(test_nearest),          cmocka_unit_test(test_doc),
+        cmocka_unit_test(test_reads_everything),
+        cmocka_unit_test(test_inline_tables),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_units),
+        cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_doc),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

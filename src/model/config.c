@@ -16,6 +16,7 @@ struct node_table {
     const char **services;
     size_t n_services;
     uint64_t uid_base, awsgw_port, vcpu_overcommit_burstable;
+    struct config_predastore predastore;
 };
 struct file {
     uint64_t version;
@@ -84,6 +85,23 @@ static const char *check_dir(struct str s)
                : "must be an absolute path of at most 80 bytes";
 }
 
+static const char *check_drive(struct str s)
+{
+    if (s.n < 2 || s.p[0] != '/' || s.n > 200) {
+        return "must be an absolute path of at most 200 bytes";
+    }
+    bool is_bad = s.p[s.n - 1] == '/' || str_find_str(s, STR("//")) >= 0 ||
+                  str_find_str(s, STR("/./")) >= 0 || str_find_str(s, STR("/../")) >= 0 ||
+                  str_has_suffix(s, STR("/.")) || str_has_suffix(s, STR("/.."));
+    return is_bad ? "must be written without '//', '/.', '/..' and a '/' at the end" : NULL;
+}
+
+static const char *check_domain(struct str s)
+{
+    uint32_t ip = 0;
+    return ip4_parse(s, &ip) == 0 ? "is an address, not a domain name" : check_dns_suffix(s);
+}
+
 static const char *check_ip4(struct str s)
 {
     uint32_t ip = 0;
@@ -113,7 +131,8 @@ static const char *check_link(struct str s)
                : "is no name of a network interface";
 }
 
-static const char *const service_names[] = {"state", "awsgw", "viperblock", "vpcd", "compute"};
+static const char *const service_names[] = {"state", "awsgw",   "viperblock",
+                                            "vpcd",  "compute", "predastore"};
 
 static const char *check_service(struct str s)
 {
@@ -122,7 +141,7 @@ static const char *check_service(struct str s)
             return NULL;
         }
     }
-    return "must be state, awsgw, viperblock, vpcd or compute";
+    return "must be state, awsgw, viperblock, vpcd, compute or predastore";
 }
 
 /* clang-format off */
@@ -175,6 +194,34 @@ static const struct toml_key compute_keys[] = {
 };
 static const struct toml_schema compute_schema = {0, compute_keys, ARRAY_LEN(compute_keys)};
 
+#define IN_PREDASTORE(member) offsetof(struct node_table, predastore.member)
+static const struct toml_key rs_keys[] = {
+    {.key = "data", .type = TOML_INT, .off = IN_PREDASTORE(rs_data), .min = 1, .max = CONFIG_MAX_RS_DATA,
+     .doc = "Drives that the bytes of a large object are spread over; not set: chosen from the number of drives."},
+    {.key = "parity", .type = TOML_INT, .off = IN_PREDASTORE(rs_parity), .max = CONFIG_MAX_RS_PARITY,
+     .doc = "Drives that may be lost without losing an object; goes with data."},
+};
+static const struct toml_schema rs_schema = {0, rs_keys, ARRAY_LEN(rs_keys)};
+
+static const struct toml_key predastore_keys[] = {
+    {.key = "port", .type = TOML_INT, .off = IN_PREDASTORE(port), .dflt = "8443", .min = 1, .max = 65535,
+     .doc = "TCP port of S3."},
+    {.key = "drives", .type = TOML_STR_LIST, .off = IN_PREDASTORE(drives), .max = CONFIG_MAX_DRIVES, .check = check_drive,
+     .doc = "Folders that objects lie in, best each a file system of its own; not set: predastore/drive1 in data_dir."},
+    {.key = "rs", .type = TOML_TABLE, .sub = &rs_schema},
+    {.key = "encrypt", .type = TOML_BOOL, .off = IN_PREDASTORE(is_encrypted), .dflt = "true",
+     .doc = "Seal new objects on the drives (AES-256-GCM)."},
+    {.key = "domains", .type = TOML_STR_LIST, .off = IN_PREDASTORE(domains), .max = 16, .check = check_domain,
+     .doc = "Domains whose subdomains are buckets; not set: s3.REGION.INTERNAL_SUFFIX and s3.localhost."},
+    {.key = "inline_max", .type = TOML_SIZE, .off = IN_PREDASTORE(inline_max), .dflt = "131072", .max = 229376,
+     .doc = "Objects up to this size lie in the log, larger ones in files of their own."},
+    {.key = "near_full_pct", .type = TOML_INT, .off = IN_PREDASTORE(near_full_pct), .dflt = "90", .min = 1, .max = 99,
+     .doc = "Percent of a drive from which on writes are slowed down (SlowDown)."},
+    {.key = "full_pct", .type = TOML_INT, .off = IN_PREDASTORE(full_pct), .dflt = "95", .min = 2, .max = 100,
+     .doc = "Percent of a drive from which on writes are refused; reads and deletes go on."},
+};
+static const struct toml_schema predastore_schema = {0, predastore_keys, ARRAY_LEN(predastore_keys)};
+
 static const struct toml_key node_keys[] = {
     {.key = "host", .type = TOML_STR, .off = offsetof(struct node_table, host), .dflt = "127.0.0.1", .check = check_host,
      .doc = "Address or name under which the node is reached."},
@@ -187,12 +234,13 @@ static const struct toml_key node_keys[] = {
     {.key = "run_dir", .type = TOML_STR, .off = offsetof(struct node_table, run_dir), .dflt = "/run/spinifex",
      .check = check_dir, .doc = "Folder of sockets."},
     {.key = "services", .type = TOML_STR_LIST, .off = offsetof(struct node_table, services),
-     .dflt = "state,awsgw,viperblock,vpcd,compute", .min = 1, .max = 16, .check = check_service,
+     .dflt = "state,awsgw,viperblock,vpcd,compute,predastore", .min = 1, .max = 16, .check = check_service,
      .doc = "Services that run on the node."},
     {.key = "uid_base", .type = TOML_INT, .off = offsetof(struct node_table, uid_base), .dflt = "0", .max = 2000000000,
      .doc = "First of the user ids that services and guests run under; 0: nobody changes users (tests)."},
     {.key = "awsgw", .type = TOML_TABLE, .sub = &awsgw_schema},
     {.key = "compute", .type = TOML_TABLE, .sub = &compute_schema},
+    {.key = "predastore", .type = TOML_TABLE, .sub = &predastore_schema},
 };
 static const struct toml_schema node_schema = {sizeof(struct node_table), node_keys, ARRAY_LEN(node_keys)};
 
@@ -261,6 +309,83 @@ static int check_pools(const char *file, const struct file *f, struct err *err)
     return 0;
 }
 
+void config_default_rs(size_t n_drives, uint64_t *ret_data, uint64_t *ret_parity)
+{
+    uint64_t parity = n_drives < 2 ? 0 : n_drives < 6 ? 1 : 2;
+    *ret_parity = parity;
+    *ret_data = MIN(MAX(n_drives, (size_t)1) - parity, (uint64_t)CONFIG_MAX_RS_DATA);
+}
+
+/* One folder is the other, or lies in it. */
+static bool is_within(struct str inner, struct str outer)
+{
+    return str_has_prefix(inner, outer) && (inner.n == outer.n || inner.p[outer.n] == '/');
+}
+
+static int check_drives(const char *file, const struct config *c, struct err *err)
+{
+    const struct config_predastore *p = &c->predastore;
+    for (size_t i = 0; i < p->n_drives; i++) {
+        for (size_t k = 0; k < i; k++) {
+            struct str a = str_c(p->drives[i]), b = str_c(p->drives[k]);
+            if (is_within(a, b) || is_within(b, a)) {
+                return fail(err, -EINVAL, "BadConfig",
+                            "%s: nodes.%s.predastore.drives: '%s' and '%s' are one folder, or "
+                            "one lies in the other",
+                            file, c->node, p->drives[k], p->drives[i]);
+            }
+        }
+    }
+    return 0;
+}
+
+/* Puts in what the file leaves open, and checks members against each other. */
+static int complete_predastore(const char *file, struct arena *a, struct config *c,
+                               struct err *err)
+{
+    struct config_predastore *p = &c->predastore;
+    if (p->n_drives == 0) {
+        p->drives = arena_xalloc(a, sizeof(*p->drives));
+        p->drives[p->n_drives++] = config_data_path(a, c, DATA_PREDASTORE_DRIVE);
+    }
+    if (p->n_domains == 0) {
+        p->domains = arena_xalloc(a, 2 * sizeof(*p->domains));
+        p->domains[p->n_domains++] =
+            arena_cstr(a, arena_fmt(a, "s3.%s.%s", c->region, c->internal_suffix));
+        p->domains[p->n_domains++] = "s3.localhost";
+    }
+    int r = check_drives(file, c, err);
+    if (r < 0) {
+        return r;
+    }
+    if (p->rs_data == 0 && p->rs_parity > 0) {
+        return fail(err, -EINVAL, "BadConfig",
+                    "%s: nodes.%s.predastore.rs: parity is set, but data is not", file,
+                    c->node);
+    }
+    if (p->rs_data == 0) {
+        config_default_rs(p->n_drives, &p->rs_data, &p->rs_parity);
+    }
+    if (p->rs_data + p->rs_parity > p->n_drives) {
+        return fail(err, -EINVAL, "BadConfig",
+                    "%s: nodes.%s.predastore.rs: data %u and parity %u need %u drives, but "
+                    "there are %zu",
+                    file, c->node, (unsigned)p->rs_data, (unsigned)p->rs_parity,
+                    (unsigned)(p->rs_data + p->rs_parity), p->n_drives);
+    }
+    if (p->near_full_pct >= p->full_pct) {
+        return fail(err, -EINVAL, "BadConfig",
+                    "%s: nodes.%s.predastore: near_full_pct %u is not below full_pct %u", file,
+                    c->node, (unsigned)p->near_full_pct, (unsigned)p->full_pct);
+    }
+    if (c->predastore.port == c->awsgw_port) {
+        return fail(err, -EINVAL, "BadConfig",
+                    "%s: nodes.%s: awsgw.port and predastore.port are both %u", file, c->node,
+                    (unsigned)c->awsgw_port);
+    }
+    return 0;
+}
+
 static int flatten(const char *file, struct arena *a, const struct file *f, struct config *c,
                    struct err *err)
 {
@@ -296,6 +421,7 @@ static int flatten(const char *file, struct arena *a, const struct file *f, stru
         .services = n->services,
         .n_services = n->n_services,
         .vcpu_overcommit_burstable = n->vcpu_overcommit_burstable,
+        .predastore = n->predastore,
         .uid_base = n->uid_base,
     };
     c->path = arena_cstr(a, str_c(file));
@@ -305,7 +431,7 @@ static int flatten(const char *file, struct arena *a, const struct file *f, stru
                     "%s: nodes.%s.az is '%s', but must be the region '%s' and one letter", file,
                     c->node, c->az, c->region);
     }
-    return 0;
+    return complete_predastore(file, a, c, err);
 }
 
 int config_parse(const char *file, struct str text, struct config **ret, struct err *err)

@@ -10,12 +10,19 @@
 #include <stdint.h>
 
 /* Where things lie below data_dir (config_data_path()); 'spx admin init' makes them. */
-#define DATA_STATE_DB    "state/state.db"   /* spx-state's */
-#define DATA_ROOT_KEY    "keys/root.key"    /* keys/keys.h; awsgw's, 0600 */
-#define DATA_CA_KEY      "keys/ca.key"      /* root's, 0600 */
-#define DATA_SERVER_CERT "awsgw/server.pem" /* server's certificate, then the CA's; awsgw's */
-#define DATA_SERVER_KEY  "awsgw/server.key" /* awsgw's, 0600 */
-#define CONFIG_CA_CERT   "ca.pem"           /* beside the configuration: for everybody */
+#define DATA_STATE_DB            "state/state.db" /* spx-state's */
+#define DATA_ROOT_KEY            "keys/root.key"  /* keys/keys.h; awsgw's, 0600 */
+#define DATA_CA_KEY              "keys/ca.key"    /* root's, 0600 */
+#define DATA_SERVER_CERT         "awsgw/server.pem" /* server's certificate, then the CA's; awsgw's */
+#define DATA_SERVER_KEY          "awsgw/server.key" /* awsgw's, 0600 */
+#define CONFIG_CA_CERT           "ca.pem" /* beside the configuration: for everybody */
+/* predastore's own, 0600: it is another user than awsgw, and nobody reads another's files. */
+#define DATA_PREDASTORE_ROOT_KEY "predastore/root.key" /* a copy of DATA_ROOT_KEY */
+#define DATA_PREDASTORE_CERT     "predastore/server.pem"
+#define DATA_PREDASTORE_KEY      "predastore/server.key"
+#define DATA_PREDASTORE_DRIVE    "predastore/drive1" /* when the configuration names no drives */
+/* Below run_dir: S3 in HTTP/1.1 without TLS, for awsgw's relay. */
+#define RUN_S3_SOCKET            "predastore-s3.sock"
 
 /* Offsets from uid_base: a service's user and group id. */
 enum config_uid {
@@ -34,6 +41,23 @@ struct config_pool {           /* [[network.external_pools]] */
     const char **dns_servers;
     size_t n_dns_servers;
 };
+
+struct config_predastore { /* [nodes.NAME.predastore] */
+    uint64_t port;         /* 8443 */
+    const char **drives;   /* absolute, at least one, none within another */
+    size_t n_drives;
+    uint64_t rs_data, rs_parity; /* chosen from n_drives when the file says nothing */
+    bool is_encrypted;           /* new objects are sealed */
+    const char **domains; /* BUCKET.<one of these> is a bucket of that name; at least one */
+    size_t n_domains;
+    uint64_t inline_max; /* bodies up to so many bytes lie in the log */
+    uint64_t near_full_pct, full_pct;
+};
+#define CONFIG_MAX_DRIVES    24u
+#define CONFIG_MAX_RS_DATA   16u
+#define CONFIG_MAX_RS_PARITY 8u
+/* The code for so many drives: all of them used, one may be lost from two on, two from six on. */
+void config_default_rs(size_t n_drives, uint64_t *ret_data, uint64_t *ret_parity);
 
 #define CONFIG_VERSION 4u
 #define CONFIG_PATH    "/etc/spinifex/spinifex.toml"
@@ -57,9 +81,10 @@ struct config {
     const char *data_dir;  /* /var/lib/spinifex */
     const char *run_dir;   /* /run/spinifex */
     uint64_t awsgw_port;   /* 9999 */
-    const char **services; /* "state", "awsgw", "viperblock", "vpcd", "compute" */
+    const char **services; /* "state", "awsgw", "viperblock", "vpcd", "compute", "predastore" */
     size_t n_services;
     uint64_t vcpu_overcommit_burstable; /* t-types: vCPUs given out per CPU, default 4 */
+    struct config_predastore predastore;
     uint64_t uid_base; /* 0 = do not change users (tests); see docs/architecture.md */
 };
 

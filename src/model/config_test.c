@@ -23,6 +23,15 @@ static const char good[] = "version = 4\n"
                            "uid_base = 70000\n"
                            "[nodes.node1.awsgw]\n"
                            "port = 9998\n"
+                           "[nodes.node1.predastore]\n"
+                           "port = 8444\n"
+                           "drives = [\"/d/1\", \"/d/2\", \"/d/3\", \"/d/11\"]\n"
+                           "rs = { data = 2, parity = 1 }\n"
+                           "encrypt = false\n"
+                           "domains = [\"s3.example.net\"]\n"
+                           "inline_max = \"64KiB\"\n"
+                           "near_full_pct = 80\n"
+                           "full_pct = 85\n"
                            "[nodes.node2]\n"
                            "az = \"ap-southeast-2b\"\n";
 
@@ -47,14 +56,70 @@ static void test_reads_the_layout(void **state)
     assert_int_equal(c->pools[0].n_dns_servers, 2);
     assert_int_equal(c->vcpu_overcommit_burstable, 4);
     assert_true(config_has_service(c, "vpcd"));
-    assert_false(config_has_service(c, "predastore"));
+    assert_true(config_has_service(c, "predastore"));
+    assert_false(config_has_service(c, "nats"));
     AUTO(arena_freep) struct arena *a = arena_new(1000);
     assert_string_equal(config_run_path(a, c, "state.sock"), "/run/spinifex/state.sock");
     assert_string_equal(config_data_path(a, c, "keys"), "/var/lib/spinifex/keys");
 }
 
-#define HEAD "version = 4\nnode = \"n\"\n[nodes.n]\n"
-#define POOL "[[network.external_pools]]\nname = \"p\"\ngateway = \"10.0.0.1\"\n"
+static void test_reads_the_store_of_objects(void **state)
+{
+    AUTO(config_freep) struct config *c = NULL;
+    assert_int_equal(config_parse("f", str_c(good), &c, NULL), 0);
+    const struct config_predastore *p = &c->predastore;
+    assert_int_equal(p->port, 8444);
+    assert_int_equal(p->n_drives, 4);
+    assert_string_equal(p->drives[3], "/d/11");
+    assert_int_equal(p->rs_data, 2);
+    assert_int_equal(p->rs_parity, 1);
+    assert_false(p->is_encrypted);
+    assert_int_equal(p->n_domains, 1);
+    assert_string_equal(p->domains[0], "s3.example.net");
+    assert_int_equal(p->inline_max, 64 << 10);
+    assert_int_equal(p->near_full_pct, 80);
+    assert_int_equal(p->full_pct, 85);
+}
+
+/* A file of the time before there were objects is a good one. */
+static void test_objects_have_defaults(void **state)
+{
+    AUTO(config_freep) struct config *c = NULL;
+    const char *text = "version = 4\nnode = \"n\"\n[nodes.n]\ndata_dir = \"/x\"\n";
+    assert_int_equal(config_parse("f", str_c(text), &c, NULL), 0);
+    const struct config_predastore *p = &c->predastore;
+    assert_int_equal(p->port, 8443);
+    assert_int_equal(p->n_drives, 1);
+    assert_string_equal(p->drives[0], "/x/predastore/drive1");
+    assert_int_equal(p->rs_data, 1);
+    assert_int_equal(p->rs_parity, 0);
+    assert_true(p->is_encrypted);
+    assert_int_equal(p->n_domains, 2);
+    assert_string_equal(p->domains[0], "s3.ap-southeast-2.compute.internal");
+    assert_string_equal(p->domains[1], "s3.localhost");
+    assert_int_equal(p->inline_max, 131072);
+    assert_int_equal(p->near_full_pct, 90);
+    assert_int_equal(p->full_pct, 95);
+}
+
+static void test_code_follows_the_number_of_drives(void **state)
+{
+    static const struct {
+        size_t n;
+        uint64_t data, parity;
+    } cases[] = {{0, 1, 0}, {1, 1, 0}, {2, 1, 1}, {3, 2, 1},   {4, 3, 1},
+                 {5, 4, 1}, {6, 4, 2}, {7, 5, 2}, {18, 16, 2}, {24, 16, 2}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        uint64_t data = 99, parity = 99;
+        config_default_rs(cases[i].n, &data, &parity);
+        assert_int_equal(data, cases[i].data);
+        assert_int_equal(parity, cases[i].parity);
+    }
+}
+
+#define HEAD  "version = 4\nnode = \"n\"\n[nodes.n]\n"
+#define STORE "[nodes.n.predastore]\n"
+#define POOL  "[[network.external_pools]]\nname = \"p\"\ngateway = \"10.0.0.1\"\n"
 
 static void test_mistakes(void **state)
 {
@@ -101,12 +166,44 @@ static void test_mistakes(void **state)
          "f:4: key 'nodes.n.data_dir' is 'var', which must be an absolute path of at most 80 "
          "bytes"},
         {HEAD "services = [\"nats\"]\n",
-         "f:4: key 'nodes.n.services' is 'nats', which must be state, awsgw, viperblock, vpcd "
-         "or compute"},
+         "f:4: key 'nodes.n.services' is 'nats', which must be state, awsgw, viperblock, vpcd, "
+         "compute or predastore"},
         {HEAD "services = []\n",
          "f:4: key 'nodes.n.services' (number of items) must be from 1 to 16"},
         {HEAD "az = \"eu-west-1a\"\n", "f: nodes.n.az is 'eu-west-1a', but must be the region "
                                        "'ap-southeast-2' and one letter"},
+        {HEAD STORE "port = 0\n", "f:5: key 'nodes.n.predastore.port' must be from 1 to 65535"},
+        {HEAD STORE "port = 9999\n",
+         "f: nodes.n: awsgw.port and predastore.port are both 9999"},
+        {HEAD STORE "drives = [\"d\"]\n", "f:5: key 'nodes.n.predastore.drives' is 'd', which "
+                                          "must be an absolute path of at most 200 bytes"},
+        {HEAD STORE "drives = [\"/d/../e\"]\n",
+         "f:5: key 'nodes.n.predastore.drives' is '/d/../e', which must be written without "
+         "'//', '/.', '/..' and a '/' at the end"},
+        {HEAD STORE "drives = [\"/d/\"]\n",
+         "f:5: key 'nodes.n.predastore.drives' is '/d/', which must be written without "
+         "'//', '/.', '/..' and a '/' at the end"},
+        {HEAD STORE "drives = [\"/d/1\", \"/d/2\", \"/d/1\"]\n",
+         "f: nodes.n.predastore.drives: '/d/1' and '/d/1' are one folder, or one lies in the "
+         "other"},
+        {HEAD STORE "drives = [\"/d/1\", \"/d\"]\n",
+         "f: nodes.n.predastore.drives: '/d/1' and '/d' are one folder, or one lies in the "
+         "other"},
+        {HEAD STORE "rs = { data = 0, parity = 0 }\n",
+         "f:5: key 'nodes.n.predastore.rs.data' must be from 1 to 16"},
+        {HEAD STORE "rs = { data = 1, parity = 9 }\n",
+         "f:5: key 'nodes.n.predastore.rs.parity' must be from 0 to 8"},
+        {HEAD STORE "rs = { data = 2, parity = 1 }\n",
+         "f: nodes.n.predastore.rs: data 2 and parity 1 need 3 drives, but there are 1"},
+        {HEAD STORE "rs = { parity = 1 }\n",
+         "f: nodes.n.predastore.rs: parity is set, but data is not"},
+        {HEAD STORE "domains = [\"10.0.0.1\"]\n",
+         "f:5: key 'nodes.n.predastore.domains' is '10.0.0.1', which is an address, not a "
+         "domain name"},
+        {HEAD STORE "inline_max = \"1MiB\"\n",
+         "f:5: key 'nodes.n.predastore.inline_max' must be from 0 to 229376"},
+        {HEAD STORE "near_full_pct = 95\n",
+         "f: nodes.n.predastore: near_full_pct 95 is not below full_pct 95"},
         {HEAD "[nodes.\"a b\"]\n", "f: nodes.a b: a node's name may hold a-z, 0-9 and '-', at "
                                    "most 63 characters"},
     };
@@ -152,6 +249,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reads_the_layout),
+        cmocka_unit_test(test_reads_the_store_of_objects),
+        cmocka_unit_test(test_objects_have_defaults),
+        cmocka_unit_test(test_code_follows_the_number_of_drives),
         cmocka_unit_test(test_mistakes),
         cmocka_unit_test(test_reads_the_file_that_the_environment_names),
         cmocka_unit_test(test_doc_names_every_key),
