@@ -1,0 +1,117 @@
+/* s3.h — one S3 request as its handlers see it, and the table from operations to handlers.
+ * Not here: how it got there and how it is answered (front.h), objects' bodies (body.h, get.c).
+ * Threads:  a handler runs on one thread of the pool, from start to end, and may block. The
+ *           service is constant after its start.
+ * Memory:   everything a handler makes lives in c->arena (big enough for what the model allows;
+ *           what a client's numbers decide is checked).
+ * Errors:   negative errno and *err with S3's code as its name (aws/rest.h says the status and,
+ *           when the message is "", AWS's own text); more elements of the error body by
+ *           rest_extra_add(&c->t.extra, ...). Errors of ostore go up unchanged. */
+#pragma once
+#include "aws/api/s3.h"
+#include "aws/call.h"
+#include "aws/rest.h"
+#include "ostore/ostore.h"
+
+struct config;
+struct identity;
+struct keys;
+struct pool;
+
+/* Owner of the hidden buckets of services; no account can have this id. */
+#define S3_SYSTEM_ACCOUNT "000000000000"
+#define S3_ARENA_MAX      (256u << 20)
+#define S3_OBJECT_MAX     (UINT64_C(5) << 30)  /* of one PUT, of one part, of one copy */
+#define S3_UPLOAD_MAX     (UINT64_C(50) << 40) /* of a multipart object */
+
+struct s3 { /* the service */
+    const struct config *cfg;
+    struct ostore *store;
+    struct identity *identity;
+    struct keys *keys;
+    struct pool *pool; /* handlers */
+    struct pool *bulk; /* work that moves many bytes: copies */
+    struct str region, partition;
+    struct str host_id; /* x-amz-id-2 */
+};
+
+struct s3_call {
+    struct s3 *s3;
+    struct ostore *store; /* = s3->store */
+    struct arena *arena;
+    struct aws_http rq;       /* rq.body: of XML operations, unframed, checked */
+    struct rest_target t;     /* op, bucket, key, query, extra */
+    struct aws_principal who; /* authenticated and allowed to do this */
+    bool is_system;           /* another service of this node, on the unix socket */
+    struct str request_id;
+    uint64_t now_ns; /* wall clock when the head arrived */
+    /* The target's bucket at that moment (it exists and is the caller's), NULL for operations
+     * without one and for CreateBucket. */
+    const struct obucket *bucket;
+    /* Becomes the answer. rest_header(&c->answer, ...) adds what no member of the output says. */
+    struct rest_answer answer;
+    int status; /* when not 0: instead of the model's */
+};
+
+/* 'input' is struct s3_<op>_request; 'output' the zeroed output structure, NULL when the
+ * operation has none. */
+typedef int (*s3_fn)(struct s3_call *c, const void *input, void *output, struct err *err);
+
+/* Operations that run on the pool: X(operation, handler, largest XML body; 0: none). The list of
+ * a file stands in ops.h. */
+struct s3_op_row {
+    s3_fn fn;
+    uint32_t body_max;
+};
+
+/* OPTIONS: c->who is not set. Fills c->answer. (cors.c) */
+int s3_preflight(struct s3_call *c, struct err *err);
+/* Adds Access-Control-... to an answer of whatever kind when the bucket's rules and the
+ * request's Origin say so. Does not block. (cors.c) */
+void s3_cors_headers(const struct s3_call *c, struct rest_answer *ans);
+/* x-amz-expiration of a version, STR_NONE when no rule of the bucket matches. Does not block.
+ * (lifecycle.c) */
+struct str s3_expiration(struct arena *a, const struct obucket *b, const struct oversion *v);
+
+/* ---- for handlers (call.c) ---- */
+
+/* A change of this call's bucket and key: conditions none, account and principal set. */
+void s3_change_init(const struct s3_call *c, struct ochange *ch, enum ochange_kind kind);
+/* "null" or 32 hex digits of ?versionId=: "InvalidArgument" as AWS says it. Sets *ret_is when
+ * the text is set. */
+MUST_CHECK int s3_version(struct s3_call *c, struct str text, uint8_t ret[16], bool *ret_is,
+                          struct err *err);
+/* The id as clients see it, in the arena. */
+struct str s3_version_text(struct arena *a, const uint8_t version[16]);
+/* The same form for uploads; anything else is "NoSuchUpload". */
+MUST_CHECK int s3_upload_id(struct str text, uint8_t ret[16], struct err *err);
+struct str s3_upload_text(struct arena *a, const uint8_t upload[16]);
+/* "\"9b2c...\"" */
+struct str s3_quoted(struct arena *a, struct str etag);
+/* Canonical user id of an account: 64 hex digits. */
+struct str s3_owner_id(struct arena *a, struct str account);
+struct s3_owner *s3_owner_of(struct arena *a, struct str account);
+/* "STANDARD" when the record names none. */
+struct str s3_class(const struct orec *r);
+
+/* A checksum as base64 text ("...-N" when composite; n_parts 0: whole) and the names of
+ * algorithms and types as the model spells them. */
+struct str s3_sum_text(struct arena *a, const struct orec_sum *sum, size_t n_parts);
+struct str s3_sum_alg(enum orec_sum_alg alg);        /* "CRC32", STR_NONE */
+enum orec_sum_alg s3_sum_parse_alg(struct str name); /* OSUM_NONE: unknown */
+struct str s3_sum_type(const struct orec_sum *sum);  /* "COMPOSITE", "FULL_OBJECT" */
+const char *s3_sum_header(enum orec_sum_alg alg);    /* "x-amz-checksum-crc32" */
+
+/* Fills the five checksum members of any output structure that has them. */
+#define S3_SUM_OUT(out, a, sum, n_parts)                                    \
+    do {                                                                    \
+        struct str sum_text_ = s3_sum_text((a), (sum), n_parts);            \
+        switch ((sum)->alg) {                                               \
+        case OSUM_CRC32: (out)->checksum_crc32 = sum_text_; break;          \
+        case OSUM_CRC32C: (out)->checksum_crc32_c = sum_text_; break;       \
+        case OSUM_CRC64NVME: (out)->checksum_crc64_nvme = sum_text_; break; \
+        case OSUM_SHA1: (out)->checksum_sha1 = sum_text_; break;            \
+        case OSUM_SHA256: (out)->checksum_sha256 = sum_text_; break;        \
+        default: break;                                                     \
+        }                                                                   \
+    } while (0)
