@@ -11,6 +11,8 @@
 #include "aws/api/s3.h"
 #include "aws/call.h"
 #include "aws/rest.h"
+#include "aws/s3_auth.h"
+#include "aws/s3_sum.h"
 #include "ostore/ostore.h"
 
 struct config;
@@ -77,41 +79,39 @@ struct str s3_expiration(struct arena *a, const struct obucket *b, const struct 
 
 /* A change of this call's bucket and key: conditions none, account and principal set. */
 void s3_change_init(const struct s3_call *c, struct ochange *ch, enum ochange_kind kind);
-/* "null" or 32 hex digits of ?versionId=: "InvalidArgument" as AWS says it. Sets *ret_is when
- * the text is set. */
+/* ?versionId=: sets *ret_is when the text is set. "InvalidArgument" as AWS says it. */
 MUST_CHECK int s3_version(struct s3_call *c, struct str text, uint8_t ret[16], bool *ret_is,
                           struct err *err);
-/* The id as clients see it, in the arena. */
 struct str s3_version_text(struct arena *a, const uint8_t version[16]);
-/* The same form for uploads; anything else is "NoSuchUpload". */
+/* 32 hex digits; anything else is "NoSuchUpload". */
 MUST_CHECK int s3_upload_id(struct str text, uint8_t ret[16], struct err *err);
 struct str s3_upload_text(struct arena *a, const uint8_t upload[16]);
 /* "\"9b2c...\"" */
 struct str s3_quoted(struct arena *a, struct str etag);
-/* Canonical user id of an account: 64 hex digits. */
+/* Canonical user id of an account: 64 hex digits; and with a name. */
 struct str s3_owner_id(struct arena *a, struct str account);
 struct s3_owner *s3_owner_of(struct arena *a, struct str account);
 /* "STANDARD" when the record names none. */
 struct str s3_class(const struct orec *r);
+/* aws/s3_extra.h to aws/rest.h: what the pure parts say beside an error. */
+void s3_take_extra(struct s3_call *c, const struct s3_extra *x);
 
-/* A checksum as base64 text ("...-N" when composite; n_parts 0: whole) and the names of
- * algorithms and types as the model spells them. */
-struct str s3_sum_text(struct arena *a, const struct orec_sum *sum, size_t n_parts);
-struct str s3_sum_alg(enum orec_sum_alg alg);        /* "CRC32", STR_NONE */
-enum orec_sum_alg s3_sum_parse_alg(struct str name); /* OSUM_NONE: unknown */
-struct str s3_sum_type(const struct orec_sum *sum);  /* "COMPOSITE", "FULL_OBJECT" */
-const char *s3_sum_header(enum orec_sum_alg alg);    /* "x-amz-checksum-crc32" */
+/* enum orec_sum_alg and enum s3_sum_alg are the same numbers. Base64, "-N" when composite. */
+struct str s3_osum_text(struct arena *a, const struct orec_sum *sum, size_t n_parts);
+struct str s3_osum_type(const struct orec_sum *sum); /* "COMPOSITE", "FULL_OBJECT", STR_NONE */
+/* Into the arena. */
+struct orec_sum s3_osum(struct arena *a, const struct s3_sum_value *v, bool is_composite);
 
 /* Fills the five checksum members of any output structure that has them. */
-#define S3_SUM_OUT(out, a, sum, n_parts)                                    \
-    do {                                                                    \
-        struct str sum_text_ = s3_sum_text((a), (sum), n_parts);            \
-        switch ((sum)->alg) {                                               \
-        case OSUM_CRC32: (out)->checksum_crc32 = sum_text_; break;          \
-        case OSUM_CRC32C: (out)->checksum_crc32_c = sum_text_; break;       \
-        case OSUM_CRC64NVME: (out)->checksum_crc64_nvme = sum_text_; break; \
-        case OSUM_SHA1: (out)->checksum_sha1 = sum_text_; break;            \
-        case OSUM_SHA256: (out)->checksum_sha256 = sum_text_; break;        \
-        default: break;                                                     \
-        }                                                                   \
+#define S3_SUM_OUT(out, a, sum, n_parts)                                   \
+    do {                                                                   \
+        struct str sum_text_ = s3_osum_text((a), (sum), (n_parts));        \
+        switch ((sum)->alg) {                                              \
+        case OSUM_CRC32: (out)->checksum_crc32 = sum_text_; break;         \
+        case OSUM_CRC32C: (out)->checksum_crc32c = sum_text_; break;       \
+        case OSUM_CRC64NVME: (out)->checksum_crc64nvme = sum_text_; break; \
+        case OSUM_SHA1: (out)->checksum_sha1 = sum_text_; break;           \
+        case OSUM_SHA256: (out)->checksum_sha256 = sum_text_; break;       \
+        default: break;                                                    \
+        }                                                                  \
     } while (0)
