@@ -35,13 +35,26 @@ enum {
     AWS_F_SENSITIVE = 0x20,
     AWS_F_OPEN_ENUM =
         0x40, /* other values than the model's are good too: the handler decides */
+    /* REST, of members */
+    AWS_F_PAYLOAD = 0x80, /* is the whole body */
+    AWS_F_STREAM = 0x100, /* the body's bytes never come into memory */
+    AWS_F_ATTR = 0x200,   /* an XML attribute */
+};
+enum aws_loc { /* REST: where a member travels */
+               AWS_LOC_BODY,
+               AWS_LOC_URI,
+               AWS_LOC_QUERY,
+               AWS_LOC_HEADER,
+               AWS_LOC_HEADERS, /* a map: its name is the prefix of the headers */
+               AWS_LOC_STATUS
 };
 enum { AWS_TS_DEFAULT = 0, AWS_TS_ISO = 1, AWS_TS_UNIX = 2, AWS_TS_RFC822 = 3 };
 
 struct aws_member {
     uint32_t name;    /* as the model spells it */
-    uint32_t in, out; /* on the wire */
+    uint32_t in, out; /* on the wire; 'in' of headers is in lower case */
     uint16_t off, shape, flags;
+    uint8_t loc; /* enum aws_loc */
 };
 
 struct aws_shape {
@@ -70,6 +83,30 @@ struct aws_op {
     uint32_t token_in, token_out, limit; /* members of the paginator, "" = none */
     uint16_t in, out;                    /* shapes, or AWS_SHAPE_NONE */
     uint8_t state, is_unsigned;
+    /* REST; 'wrap' is the root element of the answer */
+    uint32_t uri, action;       /* "/{Bucket}?cors"; what policies call it: "ListBucket", or
+                               "GetObject/GetObjectVersion" (the latter for a version) */
+    uint32_t root_in;           /* root element of the request's XML, "" = no XML */
+    uint32_t sum_member;        /* names the checksum's algorithm */
+    uint16_t status;            /* of success */
+    uint8_t method, rest_flags; /* enum aws_method; AWS_REST_... */
+};
+
+enum aws_method { AWS_M_GET, AWS_M_HEAD, AWS_M_PUT, AWS_M_POST, AWS_M_DELETE, AWS_M_N };
+enum {
+    AWS_REST_SUM = 1,          /* may carry a checksum of its body */
+    AWS_REST_SUM_REQUIRED = 2, /* must */
+    AWS_REST_STREAM_IN = 4,
+    AWS_REST_STREAM_OUT = 8
+};
+
+/* What makes a request this operation, beside level, method and sub-resource. */
+enum { AWS_NEED_UPLOAD_ID = 1, AWS_NEED_PART = 2, AWS_NEED_ID = 4, AWS_NEED_SOURCE = 8 };
+struct aws_route {       /* sorted by level and sub */
+    uint32_t sub, value; /* "list-type", "2" */
+    uint16_t op;
+    uint8_t level; /* 0 service, 1 bucket, 2 object */
+    uint8_t method, needs;
 };
 
 struct aws_error_row {
@@ -77,7 +114,7 @@ struct aws_error_row {
     uint16_t status;
 };
 
-enum aws_protocol { AWS_PROTOCOL_EC2, AWS_PROTOCOL_QUERY };
+enum aws_protocol { AWS_PROTOCOL_EC2, AWS_PROTOCOL_QUERY, AWS_PROTOCOL_REST_XML };
 
 struct aws_service {
     const char *name, *version, *xmlns, *signing, *id;
@@ -90,7 +127,8 @@ struct aws_service {
     const struct aws_shape *shapes; /* sorted by name */
     const struct aws_op *ops;       /* sorted by name; the index is enum <service>_op */
     const struct aws_error_row *errors;
-    uint16_t n_shapes, n_ops, n_errors;
+    const struct aws_route *routes; /* REST */
+    uint16_t n_shapes, n_ops, n_errors, n_routes;
     uint32_t pool_size, rodata_size;
 };
 

@@ -11,6 +11,8 @@ class Member:
         opts, flags = split(words[2:])
         self.loc, self.query, self.ts = opts.get('loc'), opts.get('q'), opts.get('ts')
         self.req, self.idem, self.flat = 'req' in flags, 'idem' in flags, 'flat' in flags
+        self.at = opts.get('at', 'body')
+        self.payload, self.stream, self.attr = 'payload' in flags, 'stream' in flags, 'attr' in flags
 
 
 class Shape:
@@ -18,7 +20,8 @@ class Shape:
         self.kind, self.name = kind, name
         self.members, self.values = [], []
         self.elem = self.key = self.loc = self.kloc = self.vloc = self.min = self.max = self.ts = self.pattern = None
-        self.flat = self.sensitive = self.is_open = False
+        self.flat = self.sensitive = self.is_open = self.events = False
+        self.ns = None
 
 
 class Op:
@@ -30,6 +33,13 @@ class Op:
         self.errors = opts['errors'].split(',') if 'errors' in opts else []
         self.unsigned = 'unsigned' in flags
         self.state, self.resources, self.note = 'no', [], ''
+        # REST: method, URI, status of success; the member that names the checksum's algorithm; roots of the bodies
+        self.method, self.uri, self.status = (opts['http'].split(',') + ['200'])[:3] if 'http' in opts else (None, None, 200)
+        self.status = int(self.status)
+        self.sum_member, _, required = opts.get('checksum', '').partition(',')
+        self.sum_required = required == 'required'
+        self.root_in, self.root_out, self.old = opts.get('root'), None, 'old' in flags
+        self.action, self.is_routed = None, True
 
 
 class Api:
@@ -59,6 +69,7 @@ def shape_of(kind, words):
     elif kind == 'map':
         s.key, s.elem, rest = rest[0], rest[1], rest[2:]
     opts, flags = split(rest)
+    s.ns, s.events = opts.get('ns'), 'events' in flags
     s.loc, s.kloc, s.vloc, s.ts = opts.get('loc'), opts.get('kloc'), opts.get('vloc'), opts.get('ts')
     s.min, s.max = opts.get('min'), opts.get('max')
     s.flat, s.sensitive = 'flat' in flags, 'sensitive' in flags
@@ -112,7 +123,12 @@ def read_ops(path, api):
             if words[1] not in STATES:
                 raise SystemExit(f'{path}:{n}: state is one of {STATES}')
             op = api.ops[words[0]]
-            op.state, op.resources, op.note = words[1], words[2:], note.strip()
+            opts, _ = split([w for w in words[2:] if '=' in w])
+            for k in opts:
+                if k not in ('action', 'root', 'route'):
+                    raise SystemExit(f'{path}:{n}: unknown option "{k}"')
+            op.action, op.root_out, op.is_routed = opts.get('action'), opts.get('root'), opts.get('route') != '-'
+            op.state, op.resources, op.note = words[1], [w for w in words[2:] if '=' not in w], note.strip()
             known = {m.name for m in api.shapes[op.input].members} if op.input else set()
             for member in re.findall(r'\{(\w+)\}', ' '.join(op.resources)):
                 if member not in known:

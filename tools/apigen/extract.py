@@ -7,8 +7,11 @@
 Form of the file, one fact a line, shapes and operations sorted by name, members in the model's order:
     service NAME / source (what it was extracted from) / version / protocol / xmlns / id / signing
     op NAME [in=SHAPE] [out=SHAPE] [wrap=ELEMENT] [token=IN,OUT] [limit=MEMBER] [unsigned] [errors=SHAPE,...]
+       REST: http=METHOD,URI[,STATUS] [checksum=MEMBER|-[,required]] [root=ELEMENT] [old]     (root: of the input; old: deprecated)
     error SHAPE code=CODE status=N
     struct NAME            members follow, indented: NAME SHAPE [loc=X] [q=X] [req] [idem] [flat] [ts=FORMAT]
+       REST: [at=uri|query|header|headers|status] [payload] [stream] [attr]      (at: default is the body; attr: an XML attribute)
+       and of the structure: [ns=PREFIX,URI] [events]
     list NAME ELEMENT [loc=X] [flat] [min=N] [max=N]
     map NAME KEY VALUE [kloc=X] [vloc=X] [flat] [min=N] [max=N]
     enum NAME VALUE...     (a space is %20, a percent sign %25)
@@ -60,7 +63,10 @@ def limits(s):
     return [f'{k}={number(s[k])}' for k in ('min', 'max') if k in s]
 
 
-def ref_words(m, target):
+LOCATIONS = {'uri': 'uri', 'querystring': 'query', 'header': 'header', 'headers': 'headers', 'statusCode': 'status'}
+
+
+def ref_words(m, target, rest):
     w = []
     loc = m.get('locationName', target.get('locationName'))  # a shape's own name counts where the member has none
     if loc:
@@ -71,17 +77,27 @@ def ref_words(m, target):
         w.append('flat')
     if 'timestampFormat' in m:
         w.append('ts=' + m['timestampFormat'])
+    if rest:
+        w += ['at=' + LOCATIONS[m['location']]] if 'location' in m else []
+        w += ['attr'] if m.get('xmlAttribute') else []
+        w += ['stream'] if m.get('streaming') or target.get('streaming') else []
     return w
 
 
-def shape_lines(name, s, shapes):
+def shape_lines(name, s, shapes, rest):
     kind = s['type']
     flat = ['flat'] if s.get('flattened') else []
     if kind == 'structure':
-        yield f'struct {name}'
+        words = ['struct', name]
+        if rest:
+            ns = s.get('xmlNamespace')
+            words += [f'ns={ns["prefix"]},{ns["uri"]}'] if isinstance(ns, dict) and 'prefix' in ns else []
+            words += ['events'] if s.get('eventstream') else []
+        yield ' '.join(words)
         required = set(s.get('required', ()))
         for mname, m in s['members'].items():
-            words = [mname, m['shape']] + ref_words(m, shapes[m['shape']])
+            words = [mname, m['shape']] + ref_words(m, shapes[m['shape']], rest)
+            words += ['payload'] if rest and s.get('payload') == mname else []
             words += ['req'] if mname in required else []
             words += ['idem'] if m.get('idempotencyToken') else []
             yield '  ' + ' '.join(words)
@@ -104,7 +120,25 @@ def shape_lines(name, s, shapes):
         yield ' '.join(words)
 
 
-def op_line(name, op, pages):
+def http_words(op):
+    http, sums = op['http'], op.get('httpChecksum', {})
+    words = [f'http={http["method"]},{http["requestUri"]}' + (f',{http["responseCode"]}' if 'responseCode' in http else '')]
+    if 'requestAlgorithmMember' in sums or sums.get('requestChecksumRequired') or op.get('httpChecksumRequired'):
+        need = sums.get('requestChecksumRequired') or op.get('httpChecksumRequired')
+        words.append('checksum=' + sums.get('requestAlgorithmMember', '-') + (',required' if need else ''))
+    words += ['root=' + op['input']['locationName']] if 'locationName' in op.get('input', {}) else []
+    return words + (['old'] if op.get('deprecated') else [])
+
+
+def rest_namespace(model):
+    """S3 names its namespace at every payload, not once."""
+    uris = {m['xmlNamespace']['uri'] for s in model['shapes'].values() for m in s.get('members', {}).values()
+            if 'uri' in m.get('xmlNamespace', ()) and 'prefix' not in m['xmlNamespace']}
+    assert len(uris) == 1, uris
+    return uris.pop()
+
+
+def op_line(name, op, pages, rest):
     words = ['op', name]
     words += ['in=' + op['input']['shape']] if 'input' in op else []
     if 'output' in op:
@@ -116,6 +150,7 @@ def op_line(name, op, pages):
         if isinstance(tin, str) and isinstance(tout, str):
             words.append(f'token={tin},{tout}')
         words += ['limit=' + page['limit_key']] if 'limit_key' in page else []
+    words += http_words(op) if rest else []
     words += ['unsigned'] if op.get('authtype') == 'none' else []
     errors = sorted(e['shape'] for e in op.get('errors', ()))
     words += ['errors=' + ','.join(errors)] if errors else []
@@ -131,11 +166,13 @@ def extract(base, service):
     model = load(base, service, 'service-2.json')
     pages = load(base, service, 'paginators-1.json').get('pagination', {})
     meta = model['metadata']
-    # restXml and json services name their target and version differently; what is there is written down.
+    rest = meta['protocol'] == 'rest-xml'
+    # json services name their target and version differently; what is there is written down.
     out = [f'service {service}', f'source botocore {botocore_version()}', f'version {meta["apiVersion"]}', f'protocol {meta["protocol"]}']
     out += [f'xmlns {meta["xmlNamespace"]}'] if 'xmlNamespace' in meta else []
+    out += [f'xmlns {rest_namespace(model)}'] if rest and 'xmlNamespace' not in meta else []
     out += [f'id {meta["serviceId"]}', f'signing {meta.get("signingName", meta["endpointPrefix"])}', '']
-    out += [op_line(n, model['operations'][n], pages) for n in sorted(model['operations'])]
+    out += [op_line(n, model['operations'][n], pages, rest) for n in sorted(model['operations'])]
     out.append('')
     for n in sorted(model['shapes']):
         s = model['shapes'][n]
@@ -144,7 +181,7 @@ def extract(base, service):
             out.append(f'error {n} code={e.get("code", n)} status={e.get("httpStatusCode", 400)}')
     out.append('')
     for n in sorted(reachable(model)):
-        out += shape_lines(n, model['shapes'][n], model['shapes'])
+        out += shape_lines(n, model['shapes'][n], model['shapes'], rest)
     return '\n'.join(out).replace('\n\n\n', '\n\n') + '\n'
 
 
