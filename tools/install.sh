@@ -30,6 +30,8 @@ if [ -d /run/systemd/system ]; then
     systemd-tmpfiles --create "$prefix/lib/tmpfiles.d/spinifex.conf"
     systemctl daemon-reload
 fi
+# A node that an older version made gets what this one needs besides.
+[ ! -f /etc/spinifex/spinifex.toml ] || "$prefix/bin/spx" admin prepare
 say 'installed; what to type next'
 [ -f /etc/spinifex/spinifex.toml ] || echo '  sudo spx admin init --node node1 --nodes 1'
 cat <<NEXT

@@ -15,5 +15,6 @@ MUST_CHECK int admin_find_key(struct kv *kv, struct arena *a, struct keys *keys,
 /* Writes the profile for the calling user and says so; warns of what would beat it. */
 MUST_CHECK int admin_write_profile(struct spx *s, const char *name, struct str access_key,
                                    struct str secret, struct err *err);
-/* "https://<host>:<port>" */
+/* "https://<host>:<port>"; of the AWS API, and of S3 itself. */
 const char *admin_endpoint(struct spx *s);
+const char *admin_s3_endpoint(struct spx *s);

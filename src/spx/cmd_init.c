@@ -6,6 +6,7 @@
 #include "spx/dirs.h"
 #include "spx/host.h"
 #include "spx/init_text.h"
+#include "spx/prepare.h"
 #include <errno.h>
 #include <stdio.h>
 
@@ -45,13 +46,26 @@ static struct str_list name_servers(struct arena *a)
     return (struct str_list){0};
 }
 
+/* "A,B,C"; none is fine: the configuration has a default. */
+static struct str_list list_drives(struct arena *a, const char *text)
+{
+    struct str_list l = {.v = arena_xalloc(a, (CONFIG_MAX_DRIVES + 1) * sizeof(struct str))};
+    struct str rest = str_c(text ? text : ""), item = STR_NONE;
+    while (text && l.n <= CONFIG_MAX_DRIVES && str_next(&rest, ',', &item)) {
+        l.v[l.n++] = str_trim(item);
+    }
+    return l;
+}
+
 /* Fills the text of the configuration from the options; SPX_USAGE after a message. */
 static int make_text(struct spx *s, struct buf *out)
 {
-    uint64_t nodes = 0, port = 0, uid_base = 0;
+    uint64_t nodes = 0, port = 0, s3_port = 0, uid_base = 0;
+    const char *drives = spx_value(s, "--drives");
     uint64_t default_base = geteuid() == 0 ? CONFIG_UID_BASE : 0;
     int r = spx_number(s, "--nodes", 1, 64, 1, &nodes);
     r = r ? r : spx_number(s, "--port", 1, 65535, 9999, &port);
+    r = r ? r : spx_number(s, "--s3-port", 1, 65535, 8443, &s3_port);
     r = r ? r : spx_number(s, "--uid-base", 0, 2000000000, default_base, &uid_base);
     if (r) {
         return r;
@@ -70,6 +84,8 @@ static int make_text(struct spx *s, struct buf *out)
         .run_dir = or_default(spx_value(s, "--run-dir"), "/run/spinifex"),
         .uid_base = uid_base,
         .port = port,
+        .s3_port = s3_port,
+        .drives = list_drives(s->arena, drives),
         .pool_net = free_example_net(),
         .dns_servers = name_servers(s->arena),
     };
@@ -162,19 +178,19 @@ int cmd_admin_init(struct spx *s, struct err *err)
     AUTO_BUF text;
     AUTO(keys_closep) struct keys *keys = NULL;
     struct str account = STR_NONE, key = STR_NONE, secret = STR_NONE;
-    bool is_new = false, is_changed = false;
-    char why[ERR_MSG_MAX] = "";
+    bool is_new = false;
     buf_init(&text, MAX_TEXT);
     int r = take_config(s, path, &text, &is_new, err);
     if (r) {
         return r;
     }
     r = s->cfg->uid_base ? spx_need_root(s, err) : 0;
-    r = r < 0 ? r : dirs_make(s->cfg, err);
+    r = r < 0 ? r : prepare_dirs(s, err);
     /* The authority's certificate lies beside the configuration. */
     r = r < 0 ? r : file_mkdirs(dir, 0755, err);
-    r = r < 0 ? r : certs_make(s->cfg, 30, &is_changed, why, sizeof(why), err);
+    r = r < 0 ? r : prepare_certs(s, err);
     r = r < 0 ? r : make_root_key(s, &keys, err);
+    r = r < 0 ? r : prepare_keys(s, err);
     r = r < 0 ? r : make_first_account(s, keys, &account, &key, &secret, err);
     r = r < 0 ? r : dirs_give(s->cfg, "state", CONFIG_UID_STATE, err);
     /* The configuration comes last: with it the node counts as initialised. */

@@ -42,6 +42,7 @@ int cmd_config_get(struct spx *s, struct err *err)
         {"data_dir", s->cfg->data_dir},
         {"run_dir", s->cfg->run_dir},
         {"endpoint", admin_endpoint(s)},
+        {"s3_endpoint", admin_s3_endpoint(s)},
         {"ca", certs_ca_path(s->arena, s->cfg)},
     };
     for (size_t i = 0; i < ARRAY_LEN(known); i++) {
@@ -113,14 +114,19 @@ int cmd_aws(struct spx *s, struct err *err)
     return r;
 }
 
-/* The gateway reads its certificate again at SIGHUP. */
-static int reload_gateway(struct spx *s, struct err *err)
+/* Both doors read their certificates again at SIGHUP. */
+static int reload(struct spx *s, const char *service, struct err *err)
 {
     AUTO(json_freep) struct json *j = NULL;
     struct err e = ERR_INIT;
-    int r = spx_call(s, "awsgw.sock", "health", STR("{}"), -1, 5 * NS_PER_S, &j, &e);
+    if (!config_has_service(s->cfg, service)) {
+        return 0;
+    }
+    const char *socket = arena_cstr(s->arena, arena_fmt(s->arena, "%s.sock", service));
+    int r = spx_call(s, socket, "health", STR("{}"), -1, 5 * NS_PER_S, &j, &e);
     if (r == -ENOTCONN) {
-        fputs("the gateway does not run; it will use the certificate when it starts\n", stderr);
+        fprintf(stderr, "%s does not run; it will use the certificate when it starts\n",
+                service);
         return 0;
     }
     if (r < 0) {
@@ -128,7 +134,7 @@ static int reload_gateway(struct spx *s, struct err *err)
     }
     pid_t pid = (pid_t)json_get_u64(j, "pid", 0);
     if (pid <= 1 || kill(pid, SIGHUP) < 0) {
-        return fail(err, -errno, "ReloadFailed", "telling the gateway (process %d): %m",
+        return fail(err, -errno, "ReloadFailed", "telling %s (process %d): %m", service,
                     (int)pid);
     }
     return 0;
@@ -152,12 +158,13 @@ int cmd_cert_renew(struct spx *s, struct err *err)
     }
     if (!is_changed) {
         puts(s->is_json ? "{\"renewed\":false}"
-                        : "the certificate is good; --force makes a new one");
+                        : "the certificates are good; --force makes new ones");
         return 0;
     }
-    r = reload_gateway(s, err);
+    r = reload(s, "awsgw", err);
+    r = r < 0 ? r : reload(s, "predastore", err);
     if (r == 0) {
-        puts(s->is_json ? "{\"renewed\":true}" : "the certificate is new");
+        puts(s->is_json ? "{\"renewed\":true}" : "the certificates are new");
     }
     return r;
 }

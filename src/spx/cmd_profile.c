@@ -17,13 +17,22 @@ static const char *reachable_host(const char *host)
     return is_lost ? "127.0.0.1" : host;
 }
 
-const char *admin_endpoint(struct spx *s)
+static const char *endpoint(struct spx *s, uint64_t port)
 {
     const char *host = reachable_host(s->cfg->host);
     bool is_ip6 = strchr(host, ':') != NULL;
-    return arena_cstr(s->arena,
-                      arena_fmt(s->arena, "https://%s%s%s:%" PRIu64, is_ip6 ? "[" : "", host,
-                                is_ip6 ? "]" : "", s->cfg->awsgw_port));
+    return arena_cstr(s->arena, arena_fmt(s->arena, "https://%s%s%s:%" PRIu64,
+                                          is_ip6 ? "[" : "", host, is_ip6 ? "]" : "", port));
+}
+
+const char *admin_endpoint(struct spx *s)
+{
+    return endpoint(s, s->cfg->awsgw_port);
+}
+
+const char *admin_s3_endpoint(struct spx *s)
+{
+    return endpoint(s, s->cfg->predastore.port);
 }
 
 /* What the AWS tools look at before they look at a profile. */

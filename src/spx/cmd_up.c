@@ -5,8 +5,8 @@
 #include "loop/child.h"
 #include "loop/loop.h"
 #include "spx/cmds.h"
-#include "spx/dirs.h"
 #include "spx/guests.h"
+#include "spx/prepare.h"
 #include "spx/supervise.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -179,27 +179,6 @@ static int detach(const char *log_path, int *ret_say_fd, struct err *err)
     return is_up ? 1 : fail(err, -ECHILD, "StartFailed", "the services did not start");
 }
 
-static int prepare(struct spx *s, struct err *err)
-{
-    bool is_changed = false;
-    char why[ERR_MSG_MAX] = "";
-    int r = spx_config(s, err);
-    r = r < 0 || !s->cfg->uid_base ? r : spx_need_root(s, err);
-    if (r < 0) {
-        return r;
-    }
-    if (access(config_data_path(s->arena, s->cfg, DATA_ROOT_KEY), F_OK) < 0) {
-        fail(err, -ENOENT, "NotInitialised", "%s has no root key", s->cfg->data_dir);
-        return err_hint(err, "run 'spx admin init' first");
-    }
-    r = dirs_make(s->cfg, err);
-    r = r < 0 ? r : certs_make(s->cfg, 30, &is_changed, why, sizeof(why), err);
-    if (r == 0 && is_changed) {
-        fprintf(stderr, "the server certificate is new: %s\n", why);
-    }
-    return r;
-}
-
 /* Services that somebody else has started (systemd) must not lose their sockets to ours; those of a
  * supervisor that was killed end by themselves, after their last requests. */
 static int wait_for_silence(const struct supervise_opts *o, struct err *err)
@@ -229,7 +208,7 @@ int cmd_up(struct spx *s, struct err *err)
     const char *log_dir = spx_value(s, "--log-dir");
     pid_t other = 0;
     int say_fd = -1;
-    int r = prepare(s, err);
+    int r = prepare_node(s, err);
     r = r < 0 ? r : list_services(s, services, &o.n_services, err);
     if (r < 0) {
         return r;

@@ -14,6 +14,7 @@ int cmd_get_accounts(struct spx *s, struct err *err);
 int cmd_top_nodes(struct spx *s, struct err *err);
 
 int cmd_admin_init(struct spx *s, struct err *err);
+int cmd_admin_prepare(struct spx *s, struct err *err);
 int cmd_account_create(struct spx *s, struct err *err);
 int cmd_account_delete(struct spx *s, struct err *err);
 int cmd_account_key(struct spx *s, struct err *err);

@@ -104,7 +104,11 @@ class Node(unittest.TestCase):
     def test_files_of_init(self):
         for name in ("root.key", "ca.key"):
             self.assertEqual(self.mode("data", "keys", name), 0o600)
-        self.assertEqual(self.mode("data", "awsgw", "server.key"), 0o600)
+        for service in ("awsgw", "predastore"):
+            self.assertEqual(self.mode("data", service, "server.key"), 0o600)
+            self.assertEqual(self.mode("data", service), 0o700)
+        self.assertEqual(self.mode("data", "predastore", "root.key"), 0o600)
+        self.assertEqual(self.mode("data", "predastore", "drive1"), 0o700)
         self.assertEqual(self.mode("data", "state"), 0o700)
         self.assertEqual(self.mode("etc", "ca.pem"), 0o644)
         self.assertEqual(self.mode("home", ".aws", "credentials"), 0o600)
@@ -324,8 +328,8 @@ class Node(unittest.TestCase):
 
 class CutShort(unittest.TestCase):
     """init ended anywhere, and run again: what a kill leaves behind is made by taking away what comes after it."""
-    LATER = ["etc/spinifex.toml", "data/state/state.db", "data/keys/root.key", "data/awsgw/server.pem", "data/awsgw/server.key", "etc/ca.pem",
-             "data/keys/ca.key", "run", "data"]
+    LATER = ["etc/spinifex.toml", "data/state/state.db", "data/keys/root.key", "data/awsgw/server.pem", "data/awsgw/server.key",
+             "data/predastore/root.key", "data/predastore/server.key", "data/predastore", "etc/ca.pem", "data/keys/ca.key", "run", "data"]
 
     def setUp(self):
         self.dir = tempfile.mkdtemp(prefix="spxc-")
@@ -356,8 +360,61 @@ class CutShort(unittest.TestCase):
             self.assertEqual(subprocess.run([SPX, "config", "check", f"{self.dir}/etc/spinifex.toml"], env=self.env, capture_output=True).returncode, 0)
             if n < 3:
                 self.assertEqual(self.read("data/keys/root.key"), root_key)
-            self.assertEqual(subprocess.run(["openssl", "verify", "-CAfile", f"{self.dir}/etc/ca.pem", f"{self.dir}/data/awsgw/server.pem"],
-                                            capture_output=True).returncode, 0)
+            for service in ("awsgw", "predastore"):
+                self.assertEqual(subprocess.run(["openssl", "verify", "-CAfile", f"{self.dir}/etc/ca.pem", f"{self.dir}/data/{service}/server.pem"],
+                                                capture_output=True).returncode, 0)
+            self.assertEqual(self.read("data/predastore/root.key"), self.read("data/keys/root.key"))
+
+    def test_what_an_older_version_made_is_completed(self):
+        """A node from before there were objects: 'admin prepare' (which 'up' does too) adds what they need and touches nothing else."""
+        self.assertEqual(self.init().returncode, 0)
+        shutil.rmtree(f"{self.dir}/data/predastore")
+        text = self.read("etc/spinifex.toml").decode()
+        with open(f"{self.dir}/etc/spinifex.toml", "w") as f:
+            f.write(text[:text.index("\n# The object store")])
+        kept = ("etc/spinifex.toml", "etc/ca.pem", "data/keys/root.key", "data/keys/ca.key", "data/awsgw/server.pem", "data/awsgw/server.key")
+        before = [self.read(n) for n in kept]
+        for _ in range(2):
+            r = subprocess.run([SPX, "admin", "prepare", "--config", f"{self.dir}/etc/spinifex.toml"], env=self.env, capture_output=True, text=True)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertEqual([self.read(n) for n in kept], before)
+            self.assertEqual(self.read("data/predastore/root.key"), before[2])
+        self.assertEqual(r.stderr, "")
+        for name in ("root.key", "server.key"):
+            self.assertEqual(stat.S_IMODE(os.stat(f"{self.dir}/data/predastore/{name}").st_mode), 0o600)
+        self.assertTrue(os.path.isdir(f"{self.dir}/data/predastore/drive1"))
+        for host in ("localhost", "127.0.0.1", "s3.localhost", "films.s3.localhost", "films.s3.ap-southeast-2.compute.internal"):
+            check = "-verify_ip" if host[0] == "1" else "-verify_hostname"
+            for service in ("awsgw", "predastore"):
+                r = subprocess.run(["openssl", "verify", "-CAfile", f"{self.dir}/etc/ca.pem", check, host, f"{self.dir}/data/{service}/server.pem"],
+                                   capture_output=True, text=True)
+                self.assertEqual(r.returncode, 0, r.stdout + r.stderr)
+
+    def test_folders_of_others_are_no_drives(self):
+        for name in ("mine", "new", "disk"):
+            os.mkdir(f"{self.dir}/{name}", 0o755)
+        os.mkdir(f"{self.dir}/disk/lost+found")
+        with open(f"{self.dir}/mine/thesis.tex", "w") as f:
+            f.write("x")
+        if os.geteuid() == 0:
+            os.chown(f"{self.dir}/mine", 12345, 12345)
+        r = self.init("--drives", f"{self.dir}/mine,{self.dir}/new,{self.dir}/disk", "--uid-base", "70000" if os.geteuid() == 0 else "0")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertIn(b"rs = { data = 2, parity = 1 }", self.read("etc/spinifex.toml"))
+        if os.geteuid() == 0:
+            self.assertRegex(r.stderr, "drive 1 of the object store is left out: .*mine is somebody's folder")
+            self.assertEqual([(os.stat(f"{self.dir}/{n}").st_uid, stat.S_IMODE(os.stat(f"{self.dir}/{n}").st_mode)) for n in ("mine", "new", "disk")],
+                             [(12345, 0o755), (70005, 0o700), (70005, 0o700)])
+            self.assertEqual([os.stat(f"{self.dir}/data/predastore/{n}").st_uid for n in ("root.key", "server.pem", "server.key", ".")], [70005] * 4)
+
+    def test_drives_and_code_do_not_fit(self):
+        r = self.init("--drives", f"{self.dir}/a,{self.dir}/a/b")
+        self.assertEqual(r.returncode, 1)
+        self.assertIn("one lies in the other", r.stderr)
+        r = self.init("--drives", "a")
+        self.assertEqual(r.returncode, 1)
+        self.assertIn("must be an absolute path", r.stderr)
+        self.assertFalse(os.path.exists(f"{self.dir}/etc/spinifex.toml"))
 
     def test_a_lost_authority_is_not_replaced(self):
         self.assertEqual(self.init().returncode, 0)

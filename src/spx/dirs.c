@@ -18,6 +18,7 @@ static const struct {
     {"state", CONFIG_UID_STATE, 0700},
     {"awsgw", CONFIG_UID_AWSGW, 0700},
     {"viperblock", CONFIG_UID_VIPERBLOCK, 0700},
+    {"predastore", CONFIG_UID_PREDASTORE, 0700},
     {"vpcd", ROOT, 0711},
     {"compute", ROOT, 0711},
     {"log", ROOT, 0755},
@@ -72,6 +73,47 @@ int dirs_make(const struct config *c, struct err *err)
     }
     /* Services make their sockets here; the sticky bit keeps them off each other's. */
     return make_dir(c, c->run_dir, GROUP, c->uid_base ? 01771 : 0711, err);
+}
+
+/* Something of another: neither empty (a new file system has lost+found) nor a drive of ours. */
+static bool is_foreign(int dir)
+{
+    int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = copy < 0 ? NULL : fdopendir(copy);
+    bool is_empty = true, is_drive = false;
+    if (!d) {
+        return true;
+    }
+    for (const struct dirent *e = readdir(d); e; e = readdir(d)) {
+        bool is_nothing = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
+                          strcmp(e->d_name, "lost+found") == 0;
+        is_empty = is_empty && is_nothing;
+        is_drive = is_drive || strcmp(e->d_name, "drive.json") == 0;
+    }
+    closedir(d);
+    return !is_empty && !is_drive;
+}
+
+int dirs_make_drive(const struct config *c, const char *path, struct err *err)
+{
+    int r = file_mkdirs(path, 0755, err);
+    if (r < 0) {
+        return r;
+    }
+    AUTO_FD fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        return fail(err, -errno, "OpenFailed", "%s: %m", path);
+    }
+    uid_t uid = c->uid_base ? (uid_t)c->uid_base + CONFIG_UID_PREDASTORE : geteuid();
+    if (st.st_uid == uid) {
+        return own(c, fd, path, CONFIG_UID_PREDASTORE, 0700, err);
+    }
+    if (st.st_uid != 0 || is_foreign(fd)) {
+        return fail(err, -ENOTEMPTY, "BadDrive",
+                    "%s is somebody's folder, not an empty one or a drive of this store", path);
+    }
+    return own(c, fd, path, CONFIG_UID_PREDASTORE, 0700, err);
 }
 
 static int give_at(const struct config *c, int dir, const char *name, enum config_uid to,

@@ -2,6 +2,7 @@
 #include "codec/toml.h"
 #include "model/config.h"
 #include <inttypes.h>
+#include <stdio.h>
 
 static void line(struct buf *out, const char *key, const char *value)
 {
@@ -14,6 +15,30 @@ static void address(struct buf *out, const char *key, uint32_t ip)
 {
     buf_fmt(out, "%s = \"%u.%u.%u.%u\"\n", key, ip >> 24, ip >> 16 & 255, ip >> 8 & 255,
             ip & 255);
+}
+
+static void store_of_objects(const struct init_text *t, struct buf *out)
+{
+    struct str dflt = STR_NONE;
+    char path[512];
+    snprintf(path, sizeof(path), "%s/" DATA_PREDASTORE_DRIVE, t->data_dir);
+    dflt = str_c(path);
+    const struct str *v = t->drives.n ? t->drives.v : &dflt;
+    size_t n = t->drives.n ? t->drives.n : 1;
+    uint64_t data = 1, parity = 0;
+    config_default_rs(n, &data, &parity);
+    buf_fmt(
+        out,
+        "\n# The object store (S3). Drives: folders, best each a disk of its own. Objects are\n"
+        "# spread over 'data' of them; 'parity' more may be lost without losing any.\n"
+        "[nodes.%s.predastore]\nport = %" PRIu64 "\ndrives = [",
+        t->node, t->s3_port);
+    for (size_t i = 0; i < n; i++) {
+        buf_addc(out, i ? ", " : "");
+        toml_quote(v[i], out);
+    }
+    buf_fmt(out, "]\nrs = { data = %" PRIu64 ", parity = %" PRIu64 " }\nencrypt = true\n", data,
+            parity);
 }
 
 void init_text(const struct init_text *t, struct buf *out)
@@ -57,4 +82,5 @@ void init_text(const struct init_text *t, struct buf *out)
     line(out, "run_dir", t->run_dir);
     buf_fmt(out, "uid_base = %" PRIu64 "\n\n[nodes.%s.awsgw]\nport = %" PRIu64 "\n",
             t->uid_base, t->node, t->port);
+    store_of_objects(t, out);
 }

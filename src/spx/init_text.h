@@ -9,8 +9,9 @@
 struct init_text {
     const char *node, *host, *region, *az; /* az "" = the region and "a" */
     const char *data_dir, *run_dir;
-    uint64_t uid_base, port;
-    uint32_t pool_net; /* a /24 that nobody uses */
+    uint64_t uid_base, port, s3_port;
+    struct str_list drives; /* of the object store; none = its default below data_dir */
+    uint32_t pool_net;      /* a /24 that nobody uses */
     struct str_list dns_servers;
 };
 void init_text(const struct init_text *t, struct buf *out);

@@ -32,6 +32,8 @@ static const struct spx_opt init_opts[] = {
     {"--az", "NAME", "availability zone (default: the region and \"a\")"},
     {"--account", "NAME", "name of the first account (default: main)"},
     {"--port", "N", "port of the AWS API (default: 9999)"},
+    {"--s3-port", "N", "port of S3 (default: 8443)"},
+    {"--drives", "DIR,...", "folders of the object store, best each a disk of its own (default: one in the data folder)"},
     {"--config-dir", "DIR", "default: /etc/spinifex"},
     {"--data-dir", "DIR", "default: /var/lib/spinifex"},
     {"--run-dir", "DIR", "default: /run/spinifex"},
@@ -96,12 +98,14 @@ static const struct spx_opt renew_opts[] = {
     {"--force", NULL, "renew in any case"},
 };
 static const struct spx_cmd cert_cmds[] = {
-    {.name = "renew", .help = "Makes a new server certificate when it is needed; the gateway takes it without a restart.",
+    {.name = "renew", .help = "Makes new server certificates when they are needed; the services take them without a restart.",
      .fn = cmd_cert_renew, OPTS(renew_opts)},
 };
 static const struct spx_cmd admin_cmds[] = {
     {.name = "init", .help = "Makes this host a node: configuration, folders, certificates, first account, AWS profile.",
      .fn = cmd_admin_init, OPTS(init_opts)},
+    {.name = "prepare", .help = "Makes folders, certificates and copies of keys that an older version did not make.",
+     .fn = cmd_admin_prepare},
     {.name = "account", .help = "Accounts and their keys.", SUBS(account_cmds)},
     {.name = "images", .help = "Machine images.", SUBS(images_cmds)},
     {.name = "cert", .help = "The server certificate.", SUBS(cert_cmds)},
@@ -110,7 +114,7 @@ static const struct spx_cmd admin_cmds[] = {
 
 static const struct spx_cmd config_cmds[] = {
     {.name = "check", .args = "[FILE]", .help = "Says what is wrong with the configuration.", .max_pos = 1, .fn = cmd_config_check},
-    {.name = "get", .args = "KEY", .help = "One value for scripts: node, region, az, host, data_dir, run_dir, endpoint, ca.",
+    {.name = "get", .args = "KEY", .help = "One value for scripts: node, region, az, host, data_dir, run_dir, endpoint, s3_endpoint, ca.",
      .min_pos = 1, .max_pos = 1, .fn = cmd_config_get},
     {.name = "doc", .help = "All keys of the configuration.", .fn = cmd_config_doc},
 };

@@ -201,6 +201,7 @@ static void test_a_new_configuration_is_good(void **state)
                                 .run_dir = "/r",
                                 .uid_base = 70000,
                                 .port = 9999,
+                                .s3_port = 8443,
                                 .pool_net = 0xc6336400,
                                 .dns_servers = {servers, 2}};
     struct err err = ERR_INIT;
@@ -216,6 +217,37 @@ static void test_a_new_configuration_is_good(void **state)
     assert_int_equal(c->n_pools, 1);
     assert_string_equal(c->pools[0].range_start, "198.51.100.10");
     assert_string_equal(c->pools[0].dns_servers[1], "8.8.8.8");
+    assert_int_equal(c->predastore.port, 8443);
+    assert_int_equal(c->predastore.n_drives, 1);
+    assert_string_equal(c->predastore.drives[0], "/d/a/predastore/drive1");
+    assert_int_equal(c->predastore.rs_data, 1);
+    assert_int_equal(c->predastore.rs_parity, 0);
+}
+
+static void test_a_new_configuration_spreads_objects_over_the_drives(void **state)
+{
+    AUTO_BUF text;
+    AUTO(config_freep) struct config *c = NULL;
+    struct str drives[] = {STR("/disk/1"), STR("/disk/2/s3"), STR("/disk/3")};
+    const struct init_text t = {.node = "n",
+                                .host = "h",
+                                .region = "eu-west-9",
+                                .az = "",
+                                .data_dir = "/d",
+                                .run_dir = "/r",
+                                .port = 9999,
+                                .s3_port = 8444,
+                                .drives = {drives, 3},
+                                .pool_net = 0xc6336400};
+    buf_init(&text, 10000);
+    init_text(&t, &text);
+    assert_int_equal(config_parse("f", buf_str(&text), &c, NULL), 0);
+    assert_int_equal(c->predastore.port, 8444);
+    assert_int_equal(c->predastore.n_drives, 3);
+    assert_string_equal(c->predastore.drives[1], "/disk/2/s3");
+    assert_int_equal(c->predastore.rs_data, 2);
+    assert_int_equal(c->predastore.rs_parity, 1);
+    assert_true(c->predastore.is_encrypted);
 }
 
 int main(void)
@@ -227,6 +259,7 @@ int main(void)
         cmocka_unit_test(test_name_servers),
         cmocka_unit_test(test_host),
         cmocka_unit_test(test_a_new_configuration_is_good),
+        cmocka_unit_test(test_a_new_configuration_spreads_objects_over_the_drives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,8 +50,8 @@ def find_binary(build, name):
 
 
 class Cloud:
-    ORDER = ("state", "awsgw", "viperblock", "vpcd", "compute", "fakehost")
-    USERS = {"state": 1, "awsgw": 2, "viperblock": 3}  # offsets from uid_base; the others start as root (docs/architecture.md)
+    ORDER = ("state", "predastore", "awsgw", "viperblock", "vpcd", "compute", "fakehost")
+    USERS = {"state": 1, "awsgw": 2, "viperblock": 3, "predastore": 5}  # offsets from uid_base; the others start as root (docs/architecture.md)
 
     def __init__(self, build=None):
         self.uid_base = 0
@@ -61,6 +61,7 @@ class Cloud:
         self.data = os.path.join(self.dir, "data")
         self.run = os.path.join(self.dir, "run")
         self.port = free_port()
+        self.s3_port = free_port()
         self.procs = {}
         self.keys = {}  # account name -> (access key id, secret, account id)
 
@@ -70,7 +71,7 @@ class Cloud:
         self.uid_base = uid_base
         os.chmod(self.dir, 0o755)
         self.spx("admin", "init", "--node", "node1", "--nodes", "1", "--config-dir", self.etc, "--data-dir", self.data,
-                 "--run-dir", self.run, "--host", "127.0.0.1", "--port", str(self.port), "--region", REGION,
+                 "--run-dir", self.run, "--host", "127.0.0.1", "--port", str(self.port), "--s3-port", str(self.s3_port), "--region", REGION,
                  "--uid-base", str(uid_base), "--no-profile", *extra, config=False)
         return self
 
