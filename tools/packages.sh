@@ -13,6 +13,7 @@ ninja-build       build
 pkg-config        finds libraries
 python3           tables of the AWS API at build time
 libjansson-dev    JSON in
+libexpat1-dev     XML in
 libssl-dev        TLS, digests, certificates
 libcurl4-openssl-dev  HTTP client
 libsqlite3-dev    the embedded store
