@@ -52,6 +52,33 @@ void chunkq_add(struct chunkq *q, struct str bytes)
     }
 }
 
+struct chunkq_block *chunkq_block_new(size_t size)
+{
+    return block_new(size);
+}
+
+char *chunkq_block_bytes(struct chunkq_block *b)
+{
+    return b->p;
+}
+
+void chunkq_block_free(struct chunkq_block *b)
+{
+    free(b);
+}
+
+void chunkq_add_block(struct chunkq *q, struct chunkq_block *b, size_t n)
+{
+    assert(n <= b->cap);
+    if (n == 0) {
+        free(b);
+        return;
+    }
+    b->end = n;
+    q->n_bytes += n;
+    append_block(q, b);
+}
+
 void chunkq_addc(struct chunkq *q, const char *c)
 {
     chunkq_add(q, str_c(c));

@@ -20,6 +20,11 @@ struct chunkq {
 
 void chunkq_add(struct chunkq *q, struct str bytes);
 void chunkq_addc(struct chunkq *q, const char *c);
+/* A block that its maker fills: no copy. chunkq_add_block() takes it, n of its bytes are used. */
+struct chunkq_block *chunkq_block_new(size_t size) __attribute__((returns_nonnull));
+char *chunkq_block_bytes(struct chunkq_block *b);
+void chunkq_block_free(struct chunkq_block *b); /* NULL is fine */
+void chunkq_add_block(struct chunkq *q, struct chunkq_block *b, size_t n);
 /* Appends all of 'from', which is empty afterwards. */
 void chunkq_move(struct chunkq *q, struct chunkq *from);
 /* The front as at most max_iov pieces; returns how many. */

@@ -40,6 +40,7 @@ static const struct {
     {501, "Not Implemented"},
     {503, "Service Unavailable"},
     {505, "HTTP Version Not Supported"},
+    {507, "Insufficient Storage"},
 };
 
 const char *http_reason(int status)

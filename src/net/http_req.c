@@ -84,50 +84,90 @@ void http_respond(struct http_req *req, const struct http_answer *answer)
     end(req);
 }
 
-static void add_body(struct http_req *req, struct str chunk, bool is_last)
+/* More or less than promised would be read as the next answer, or waited for: break instead. */
+static bool is_promised(struct http_req *req, size_t n, bool is_last)
 {
-    if (req->out_left >= 0 && !req->is_bodyless) {
-        /* More or less than promised would be read as the next answer, or waited for: break
-         * instead. */
-        if (chunk.n > (uint64_t)req->out_left ||
-            (is_last && chunk.n < (uint64_t)req->out_left)) {
-            req->is_abort_given = true;
-            return;
-        }
-        req->out_left -= (int64_t)chunk.n;
+    if (req->out_left < 0 || req->is_bodyless) {
+        return true;
     }
-    if (req->is_bodyless) {
+    if (n > (uint64_t)req->out_left || (is_last && n < (uint64_t)req->out_left)) {
+        req->is_abort_given = true;
+        return false;
+    }
+    req->out_left -= (int64_t)n;
+    return true;
+}
+
+static void begin_chunk(struct http_req *req, size_t n)
+{
+    char size[24];
+    int k = snprintf(size, sizeof(size), "%zx\r\n", n);
+    chunkq_add(&req->pend, str_n(size, (size_t)k));
+}
+
+/* The bytes: 'piece' (taken) or 'chunk' (copied). */
+static void add_body(struct http_req *req, struct str chunk, struct chunkq_block *piece,
+                     bool is_last)
+{
+    if (!is_promised(req, chunk.n, is_last) || req->is_bodyless) {
+        chunkq_block_free(piece);
         return;
     }
-    if (!req->is_chunked_out) {
-        chunkq_add(&req->pend, chunk);
-        return;
+    bool is_chunked = req->is_chunked_out;
+    if (is_chunked && chunk.n) {
+        begin_chunk(req, chunk.n);
     }
-    if (chunk.n) {
-        char size[24];
-        int n = snprintf(size, sizeof(size), "%zx\r\n", chunk.n);
-        chunkq_add(&req->pend, str_n(size, (size_t)n));
+    if (piece) {
+        chunkq_add_block(&req->pend, piece, chunk.n);
+    } else {
         chunkq_add(&req->pend, chunk);
+    }
+    if (is_chunked && chunk.n) {
         chunkq_addc(&req->pend, "\r\n");
     }
-    if (is_last) {
+    if (is_chunked && is_last) {
         chunkq_addc(&req->pend, "0\r\n\r\n");
     }
 }
 
-size_t http_body_more(struct http_req *req, struct str chunk, bool is_last)
+static size_t body_more(struct http_req *req, struct str chunk, struct chunkq_block *piece,
+                        bool is_last)
 {
     begin(req);
     assert(req->is_head_given && !req->is_last_given);
     size_t n = 0;
     if (!req->is_gone) {
-        add_body(req, chunk, is_last);
+        add_body(req, chunk, piece, is_last);
         n = req->pend_head.n_bytes + req->pend.n_bytes +
             atomic_load_explicit(&req->c->n_out, memory_order_relaxed);
+    } else {
+        chunkq_block_free(piece);
     }
     req->is_last_given = is_last;
     end(req);
     return n;
+}
+
+size_t http_body_more(struct http_req *req, struct str chunk, bool is_last)
+{
+    return body_more(req, chunk, NULL, is_last);
+}
+
+struct chunkq_block *http_piece_new(size_t size, char **ret_p)
+{
+    struct chunkq_block *b = chunkq_block_new(size);
+    *ret_p = chunkq_block_bytes(b);
+    return b;
+}
+
+void http_piece_free(struct chunkq_block *piece)
+{
+    chunkq_block_free(piece);
+}
+
+size_t http_body_give(struct http_req *req, struct chunkq_block *piece, size_t n, bool is_last)
+{
+    return body_more(req, str_n(chunkq_block_bytes(piece), n), piece, is_last);
 }
 
 void http_on_drain(struct http_req *req, void (*fn)(struct http_req *req, void *user),
@@ -201,6 +241,20 @@ const struct http_head *http_req_head(const struct http_req *req)
 const struct sockaddr_storage *http_req_peer(const struct http_req *req)
 {
     return &req->c->peer;
+}
+
+int http_req_peer_uid(const struct http_req *req, uid_t *ret)
+{
+    struct ucred cred;
+    socklen_t n = sizeof(cred);
+    if (req->c->peer.ss_family != AF_UNIX) {
+        return -ENOTSOCK;
+    }
+    if (getsockopt(req->c->fd, SOL_SOCKET, SO_PEERCRED, &cred, &n) < 0) {
+        return -errno;
+    }
+    *ret = cred.uid;
+    return 0;
 }
 
 int http_req_listener(const struct http_req *req)

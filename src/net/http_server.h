@@ -115,6 +115,8 @@ struct arena *http_req_arena(struct http_req *req);
 const struct http_head *http_req_head(const struct http_req *req);
 /* Remote address; for the metadata service and logs. */
 const struct sockaddr_storage *http_req_peer(const struct http_req *req);
+/* SO_PEERCRED of a unix socket; -ENOTSOCK for other sockets. On the loop's thread. */
+MUST_CHECK int http_req_peer_uid(const struct http_req *req, uid_t *ret);
 /* Index of the listener, in order of adding. */
 int http_req_listener(const struct http_req *req);
 /* From on_head only: no 100-continue, no body and no on_end until http_req_resume(). */
@@ -143,6 +145,13 @@ void http_respond(struct http_req *req, const struct http_answer *answer);
 /* Queues body bytes (copied). Returns bytes queued and not yet sent: wait for on_drain above a
  * limit of your own. 'is_last' ends it. */
 size_t http_body_more(struct http_req *req, struct str chunk, bool is_last);
+/* The same without a copy: http_piece_new() gives memory for 'size' bytes at *ret_p, which the
+ * caller fills; http_body_give() takes it, 'n' bytes of it are sent. http_piece_free(): changed
+ * its mind. */
+struct chunkq_block;
+struct chunkq_block *http_piece_new(size_t size, char **ret_p) __attribute__((returns_nonnull));
+void http_piece_free(struct chunkq_block *piece); /* NULL is fine */
+size_t http_body_give(struct http_req *req, struct chunkq_block *piece, size_t n, bool is_last);
 /* Calls fn once, on the loop's thread, when fewer than 'below' bytes wait, or when the peer is
  * gone. Any thread may ask. */
 void http_on_drain(struct http_req *req, void (*fn)(struct http_req *req, void *user),
