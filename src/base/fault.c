@@ -28,7 +28,12 @@ static int64_t direct_fd(const struct fault_call *c)
 {
     off_t off = (off_t)c->off, n = (off_t)c->n;
     switch (c->op) {
-    case FAULT_PREAD: return pread(c->fd, c->p, c->n, off);
+    case FAULT_PREAD:
+        if (c->flags) { /* RWF_NOWAIT */
+            const struct iovec iov = {c->p, c->n};
+            return preadv2(c->fd, &iov, 1, off, c->flags);
+        }
+        return pread(c->fd, c->p, c->n, off);
     case FAULT_PWRITE:
         return c->n_iov == 1 ? pwrite(c->fd, c->iov[0].iov_base, c->iov[0].iov_len, off)
                              : pwritev(c->fd, c->iov, c->n_iov, off);
@@ -128,6 +133,18 @@ ssize_t fault_pread(struct fault_fs *fs, int fd, void *p, size_t n, uint64_t off
         done += (size_t)r;
     }
     return (ssize_t)done;
+}
+
+ssize_t fault_pread_nowait(struct fault_fs *fs, int fd, void *p, size_t n, uint64_t off)
+{
+    if (!is_range(off, n)) {
+        return -EINVAL;
+    }
+    /* Once: a short count is where memory ends. */
+    int64_t r = call(
+        fs, &(struct fault_call){
+                .op = FAULT_PREAD, .fd = fd, .flags = RWF_NOWAIT, .p = p, .n = n, .off = off});
+    return r == -EOPNOTSUPP ? -EAGAIN : (ssize_t)r;
 }
 
 int fault_pwrite(struct fault_fs *fs, int fd, const void *p, size_t n, uint64_t off)

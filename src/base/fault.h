@@ -65,6 +65,10 @@ MUST_CHECK int fault_open(struct fault_fs *fs, int dir, const char *name, int fl
 
 /* Reads until 'n' bytes or the end of the file; returns how many. */
 MUST_CHECK ssize_t fault_pread(struct fault_fs *fs, int fd, void *p, size_t n, uint64_t off);
+/* Only what is in memory: returns how many of the first bytes are, -EAGAIN when none (or when the
+ * file system cannot tell); 0 at the end of the file. */
+MUST_CHECK ssize_t fault_pread_nowait(struct fault_fs *fs, int fd, void *p, size_t n,
+                                      uint64_t off);
 /* Writes all bytes. On failure any part of them may have been written. */
 MUST_CHECK int fault_pwrite(struct fault_fs *fs, int fd, const void *p, size_t n, uint64_t off);
 MUST_CHECK int fault_pwritev(struct fault_fs *fs, int fd, const struct iovec *iov, int n_iov,

@@ -156,6 +156,10 @@ static void door_reads_and_writes(void **state)
         assert_int_equal(fault_pread(fs, fd, b, sizeof(b), 3), 13);
         assert_memory_equal(b, "one,two,three", 13);
         assert_int_equal(fault_pread(fs, fd, b, sizeof(b), 100), 0);
+        /* Just written: in memory, unless the file system has no such call. */
+        ssize_t n = fault_pread_nowait(fs, fd, b, sizeof(b), 3);
+        assert_true(n == 13 || n == -EAGAIN);
+        assert_int_equal(fault_pread_nowait(fs, fd, b, 1, UINT64_MAX), -EINVAL);
         assert_int_equal(fault_allocate(fs, fd, 0, 8192, true), 0);
         assert_int_equal(fault_pread(fs, fd, b, 1, 8191), 1);
         assert_int_equal(fault_allocate(fs, fd, 0, 1 << 20, false), 0);

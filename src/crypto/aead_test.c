@@ -104,12 +104,43 @@ static void test_secret(void **state)
     assert_false(secret_is_set(&s));
 }
 
+/* A context says the same as the bare calls, whichever way and key it had before. */
+static void test_ctx(void **state)
+{
+    for (unsigned i = 0; i < 40; i++) {
+        uint8_t key[AEAD_KEY_SIZE] = {(uint8_t)(i / 2)}, tag[AEAD_TAG_SIZE], b[300], text[300];
+        AUTO(aead_ctx_freep) struct aead_ctx *c = aead_ctx_new(key);
+        AUTO(aead_ctx_freep) struct aead_ctx *other = aead_ctx_new(zero_key);
+        assert_non_null(c);
+        for (size_t n = 0; n < 270; n += 1 + n / 7) {
+            uint8_t nonce[AEAD_NONCE_SIZE] = {9, (uint8_t)n}, want[300 + AEAD_TAG_SIZE];
+            memset(text, (int)(i + n), sizeof(text));
+            memcpy(b, text, sizeof(b));
+            assert_int_equal(
+                aead_seal(key, nonce, STR_NONE, str_n((const char *)text, n), want), 0);
+            assert_int_equal(aead_ctx_seal(c, nonce, b, n, b, tag), 0);
+            assert_memory_equal(b, want, n);
+            assert_memory_equal(tag, want + n, sizeof(tag));
+            assert_int_equal(aead_ctx_open(c, nonce, b, n, tag, b), 0);
+            assert_memory_equal(b, text, n);
+            assert_int_equal(aead_ctx_open(other, nonce, want, n, tag, b),
+                             i < 2 ? 0 : -EBADMSG);
+            tag[n % sizeof(tag)] ^= 4;
+            memset(b, 1, sizeof(b));
+            assert_int_equal(aead_ctx_open(c, nonce, want, n, tag, b), -EBADMSG);
+            for (size_t k = 0; k < n; k++) {
+                assert_int_equal(b[k], 0);
+            }
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_known),        cmocka_unit_test(test_round_trip_in_place),
         cmocka_unit_test(test_box_tampered), cmocka_unit_test(test_box_limits),
-        cmocka_unit_test(test_secret),
+        cmocka_unit_test(test_secret),       cmocka_unit_test(test_ctx),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

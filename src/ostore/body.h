@@ -10,9 +10,11 @@
 #pragma once
 #include "ostore/record.h"
 
-#define BODY_BLOCK   16384u
-#define BODY_TRAILER 16u
-#define BODY_PLAIN   (BODY_BLOCK - BODY_TRAILER)
+struct aead_ctx;
+
+#define BODY_BLOCK    16384u
+#define BODY_TRAILER  16u
+#define BODY_PLAIN    (BODY_BLOCK - BODY_TRAILER)
 #define BODY_KEY_SIZE 32
 
 static inline uint64_t body_n_blocks(uint64_t size)
@@ -24,26 +26,34 @@ static inline uint64_t body_stored_size(uint64_t size)
     return size + body_n_blocks(size) * BODY_TRAILER;
 }
 
-/* The keys that wrap body keys: one per store, wrapped under the root key (docs/formats). */
+/* The keys that wrap body keys: of one store, in a ring, wrapped under the root key
+ * (docs/formats/object-keyring.md). Any thread may use them. */
 struct body_keys;
 struct keys;
 struct drives;
-/* Reads or makes the store's key ring (a file on every drive). keys locked: -EACCES "Locked",
- * may be called again. is_sealing: new bodies are sealed. */
+/* Reads the key ring (keyring.json on every drive) or makes it when no drive has one. -EACCES
+ * "Locked" while 'keys' is locked (or NULL): may be called again. 'drives' and 'keys' are borrowed
+ * until body_keys_close(). */
 MUST_CHECK int body_keys_open(struct drives *d, struct keys *keys, struct body_keys **ret,
                               struct err *err);
 void body_keys_close(struct body_keys *k); /* wipes; NULL is fine */
+/* Writes the ring to drives that have none or an older one: after a drive was replaced. */
+MUST_CHECK int body_keys_spread(struct body_keys *k, struct err *err);
+/* A fresh key for new bodies, durable on all drives before it is used; old ones stay in the ring. */
+MUST_CHECK int body_keys_rotate(struct body_keys *k, struct err *err);
+uint32_t body_keys_current(const struct body_keys *k); /* id of the key for new bodies */
 
 struct body_codec {
     bool is_sealed;
     uint8_t id[OREC_ID_SIZE];
-    void *ctx; /* cipher, keyed once */
+    struct aead_ctx *ctx; /* keyed once; NULL when not sealed */
 };
-/* A new body: draws id and key; fills b->id, is_sealed, wrapped_key (in the arena), key_id.
- * 'keys' NULL: not sealed. */
+/* A new body: draws id and key; fills b->is_set, id, is_sealed, block_size, wrapped_key (in the
+ * arena), key_id. 'keys' NULL: not sealed. */
 MUST_CHECK int body_codec_new(struct body_codec *c, const struct body_keys *keys,
                               struct arena *a, struct orec_body *b, struct err *err);
-/* For reading. -EACCES "Locked" when it is sealed and keys is NULL. */
+/* For reading. -EACCES "Locked" when it is sealed and keys is NULL; -ENOKEY "NoBodyKey" when the ring
+ * has no such key; -EBADMSG "BadBodyKey". */
 MUST_CHECK int body_codec_open(struct body_codec *c, const struct body_keys *keys,
                                const struct orec_body *b, struct err *err);
 void body_codec_done(struct body_codec *c);
