@@ -38,7 +38,12 @@ struct sigv4_auth {
 MUST_CHECK int sigv4_parse(struct arena *a, const struct aws_http *rq, struct sigv4_auth *ret,
                            struct err *err);
 
-enum { SIGV4_S3 = 1 /* no path normalisation, single encoding */ };
+enum {
+    SIGV4_S3 = 1, /* no path normalisation, single encoding: "%2F" stays apart from '/'; '+'
+                           of a query is a space; a signed header that is absent is empty */
+    SIGV4_S3_SLASH = 2, /* with SIGV4_S3: "%2F" is signed as '/' (some clients do) */
+    SIGV4_RAW_PATH = 4, /* with SIGV4_S3: the path is signed as it was sent */
+};
 /* Appends the canonical request. 'payload_hash' is the last line. */
 MUST_CHECK int sigv4_canonical(struct arena *a, const struct aws_http *rq,
                                const struct sigv4_auth *auth, unsigned flags,

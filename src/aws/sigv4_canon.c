@@ -2,6 +2,7 @@
  * too. */
 #include "aws/sigv4.h"
 
+#include "codec/hex.h"
 #include "codec/uri.h"
 #include "crypto/digest.h"
 #include "crypto/secret.h"
@@ -55,17 +56,39 @@ static int put_normal_path(struct arena *a, struct str path, struct buf *out)
     return 0;
 }
 
+/* Every spelling of a byte becomes the canonical one; nothing else changes. */
+static int put_s3_path(struct str path, unsigned flags, struct buf *out)
+{
+    for (size_t i = 0; i < path.n; i++) {
+        char c = path.p[i];
+        if (c == '/') {
+            buf_add_char(out, c);
+            continue;
+        }
+        if (c == '%') {
+            int hi = path.n - i > 2 ? hex_digit(path.p[i + 1]) : -1;
+            int lo = path.n - i > 2 ? hex_digit(path.p[i + 2]) : -1;
+            if (hi < 0 || lo < 0) {
+                return -EINVAL;
+            }
+            c = (char)(unsigned char)(hi << 4 | lo);
+            i += 2;
+        }
+        uri_encode(str_n(&c, 1), flags & SIGV4_S3_SLASH ? URI_KEEP_SLASH : URI_PLAIN, out);
+    }
+    return 0;
+}
+
 static int put_path(struct arena *a, struct str path, unsigned flags, struct buf *out)
 {
-    struct str plain;
     if (!(flags & SIGV4_S3)) {
         return put_normal_path(a, path, out);
     }
-    int rc = uri_decode(a, path, URI_PLAIN, &plain);
-    if (rc == 0) {
-        uri_encode(plain, URI_KEEP_SLASH, out);
+    if (flags & SIGV4_RAW_PATH) {
+        buf_add(out, path);
+        return 0;
     }
-    return rc;
+    return put_s3_path(path, flags, out);
 }
 
 /* ---- query ---- */
@@ -81,13 +104,30 @@ static int field_cmp(const void *x, const void *y)
     return r != 0 ? r : str_cmp(a->value, b->value);
 }
 
+static bool is_canonical(struct str s)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        char c = s.p[i];
+        bool is_plain = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+                        (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.' || c == '~';
+        if (!is_plain) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Decodes and encodes again, so that every spelling of a byte is signed alike. */
-static int recode(struct arena *a, struct str s, struct str *ret)
+static int recode(struct arena *a, struct str s, unsigned flags, struct str *ret)
 {
     struct str plain;
     AUTO_BUF out;
+    if (is_canonical(s)) {
+        *ret = str_is_set(s) ? s : STR("");
+        return 0;
+    }
     buf_init(&out, s.n * 3 + 1);
-    int rc = uri_decode(a, str_is_set(s) ? s : STR(""), URI_PLAIN, &plain);
+    int rc = uri_decode(a, s, flags & SIGV4_S3 ? URI_PLUS_IS_SPACE : URI_PLAIN, &plain);
     if (rc < 0) {
         return rc;
     }
@@ -96,7 +136,8 @@ static int recode(struct arena *a, struct str s, struct str *ret)
     return ret->p ? 0 : -ENOMEM;
 }
 
-static int put_query(struct arena *a, struct str query, bool is_presigned, struct buf *out)
+static int put_query(struct arena *a, struct str query, bool is_presigned, unsigned flags,
+                     struct buf *out)
 {
     struct str name, value, rest = query;
     size_t n = 0, cap = 1;
@@ -108,8 +149,8 @@ static int put_query(struct arena *a, struct str query, bool is_presigned, struc
         return -ENOMEM;
     }
     while (str_is_set(rest) && uri_next_field(&rest, &name, &value)) {
-        int rc = recode(a, name, &v[n].name);
-        rc = rc < 0 ? rc : recode(a, value, &v[n].value);
+        int rc = recode(a, name, flags, &v[n].name);
+        rc = rc < 0 ? rc : recode(a, value, flags, &v[n].value);
         if (rc < 0) {
             return rc;
         }
@@ -138,8 +179,8 @@ static void put_value(struct str v, struct buf *out)
     }
 }
 
-static int put_headers(const struct aws_http *rq, struct str names, struct buf *out,
-                       struct err *err)
+static int put_headers(const struct aws_http *rq, struct str names, unsigned flags,
+                       struct buf *out, struct err *err)
 {
     struct str rest = names, name;
     bool has_host = false;
@@ -159,7 +200,7 @@ static int put_headers(const struct aws_http *rq, struct str names, struct buf *
                 put_value(rq->headers[i].value, out);
             }
         }
-        if (n == 0) {
+        if (n == 0 && !(flags & SIGV4_S3)) {
             return fail(err, -EINVAL, "SignatureDoesNotMatch",
                         "The signed header '%.*s' is not in the request", STR_ARG(name));
         }
@@ -178,14 +219,14 @@ int sigv4_canonical(struct arena *a, const struct aws_http *rq, const struct sig
     buf_add_char(out, '\n');
     int rc = put_path(a, rq->path, flags, out);
     buf_add_char(out, '\n');
-    rc = rc < 0 ? rc : put_query(a, rq->query, auth->is_presigned, out);
+    rc = rc < 0 ? rc : put_query(a, rq->query, auth->is_presigned, flags, out);
     buf_add_char(out, '\n');
     if (rc < 0) {
         return rc == -ENOMEM ? full(err)
                              : fail(err, -EINVAL, "MalformedQueryString",
                                     "The query string contains a syntax error");
     }
-    rc = put_headers(rq, auth->signed_headers, out, err);
+    rc = put_headers(rq, auth->signed_headers, flags, out, err);
     if (rc < 0) {
         return rc;
     }
