@@ -121,11 +121,11 @@ static bool is_canonical(struct str s)
 static int recode(struct arena *a, struct str s, unsigned flags, struct str *ret)
 {
     struct str plain;
-    AUTO_BUF out;
     if (is_canonical(s)) {
         *ret = str_is_set(s) ? s : STR("");
         return 0;
     }
+    AUTO_BUF out;
     buf_init(&out, s.n * 3 + 1);
     int rc = uri_decode(a, s, flags & SIGV4_S3 ? URI_PLUS_IS_SPACE : URI_PLAIN, &plain);
     if (rc < 0) {
