@@ -1,5 +1,7 @@
 #include "awsgw/http.h"
 
+#include "awsgw/relay.h"
+#include "awsgw/relay_route.h"
 #include "base/log.h"
 #include "base/rand.h"
 #include "base/time.h"
@@ -13,32 +15,18 @@ struct gw_http {
     const struct aws_dispatch *dispatch;
     struct pool *pool;
     struct http_server *server;
+    struct relay *relay; /* NULL: no S3 on this node */
+    const char *const *domains;
+    size_t n_domains;
 };
 
 struct job {
+    struct relay_req *relay; /* first (relay.h); NULL: a request of ours */
     struct gw_http *h;
     struct http_req *req;
     struct arena *arena;
     struct str body;
 };
-
-static void on_head(void *ctx, struct http_req *req, const struct http_head *head,
-                    void **ret_user)
-{
-    struct job *j = calloc(1, sizeof(*j));
-    if (!j) {
-        abort();
-    }
-    *j = (struct job){.h = ctx, .req = req};
-    *ret_user = j;
-}
-
-static void on_done(struct http_req *req, void *user)
-{
-    struct job *j = user;
-    arena_free(j->arena);
-    free(j);
-}
 
 static struct str peer_text(struct arena *a, const struct sockaddr_storage *ss)
 {
@@ -54,6 +42,48 @@ static struct str peer_text(struct arena *a, const struct sockaddr_storage *ss)
         }
     }
     return arena_str_dup(a, str_c(buf));
+}
+
+static void on_head(void *ctx, struct http_req *req, const struct http_head *head,
+                    void **ret_user)
+{
+    struct gw_http *h = ctx;
+    struct job *j = calloc(1, sizeof(*j));
+    if (!j) {
+        abort();
+    }
+    *j = (struct job){.h = h, .req = req};
+    *ret_user = j;
+    if (h->relay && relay_wants(head, h->domains, h->n_domains)) {
+        j->relay =
+            relay_begin(h->relay, req, peer_text(http_req_arena(req), http_req_peer(req)));
+    } else {
+        http_req_collect(req);
+    }
+}
+
+static enum http_flow on_body(struct http_req *req, void *user, struct str chunk)
+{
+    struct job *j = user;
+    return relay_body(j->relay, chunk);
+}
+
+static void on_abort(struct http_req *req, void *user)
+{
+    struct job *j = user;
+    if (j->relay) {
+        relay_abort(j->relay);
+    }
+}
+
+static void on_done(struct http_req *req, void *user)
+{
+    struct job *j = user;
+    if (j->relay) {
+        relay_done(j->relay);
+    }
+    arena_free(j->arena);
+    free(j);
 }
 
 static struct aws_http as_aws(struct job *j)
@@ -109,6 +139,10 @@ static void job_work(void *ctx)
 static void on_end(struct http_req *req, void *user, struct str body)
 {
     struct job *j = user;
+    if (j->relay) {
+        relay_end(j->relay);
+        return;
+    }
     j->body = body;
     j->arena = arena_new(AWS_ARENA_MAX);
     if (pool_submit(j->h->pool, job_work, NULL, NULL, j) < 0) {
@@ -131,7 +165,12 @@ int gw_http_new(const struct aws_dispatch *dispatch, struct pool *pool, struct t
                 unsigned n_loops, struct gw_http **ret, struct err *err)
 {
     static const struct http_handler handler = {
-        .on_head = on_head, .on_end = on_end, .on_done = on_done};
+        .on_head = on_head,
+        .on_body = on_body,
+        .on_end = on_end,
+        .on_abort = on_abort,
+        .on_done = on_done,
+    };
     const struct http_server_opts opts = {.name = "awsgw",
                                           .n_loops = n_loops,
                                           .tls = tls,
@@ -152,6 +191,14 @@ int gw_http_new(const struct aws_dispatch *dispatch, struct pool *pool, struct t
     return 0;
 }
 
+void gw_http_relay(struct gw_http *h, struct relay *relay, const char *const *domains,
+                   size_t n_domains)
+{
+    h->relay = relay;
+    h->domains = domains;
+    h->n_domains = n_domains;
+}
+
 int gw_http_listen(struct gw_http *h, uint16_t port, struct err *err)
 {
     return http_server_listen(h->server, NULL, port, err);
@@ -166,7 +213,11 @@ void gw_http_free(struct gw_http *h, uint64_t timeout_ns)
 {
     if (h) {
         http_server_drain(h->server, timeout_ns);
+        if (h->relay) {
+            relay_stop(h->relay);
+        }
         http_server_free(h->server);
+        relay_free(h->relay);
         free(h);
     }
 }

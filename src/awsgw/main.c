@@ -5,6 +5,7 @@
 #include "awsgw/http.h"
 #include "awsgw/janitor.h"
 #include "awsgw/ops.h"
+#include "awsgw/relay.h"
 #include "base/log.h"
 #include "base/rand.h"
 #include "base/time.h"
@@ -25,6 +26,7 @@ LOG_MODULE("awsgw");
 #define POOL_THREADS        8
 #define POOL_QUEUE          1024
 #define KEY_CACHE           1024
+#define MAX_RELAYED         1024 /* connections to predastore */
 
 #define HANDLER_ROW(op, fn) [op] = fn,
 static const aws_handler_fn ec2_handlers[EC2_OP_N] = {EC2_OPS_IMPLEMENTED(HANDLER_ROW)};
@@ -179,8 +181,15 @@ static int start(struct gateway *g, struct err *err)
             0 ||
         (r = open_store(g, err)) < 0 || (r = make_dispatch(g, err)) < 0 ||
         (r = admin_start(&g->svc, &g->gw, g->keys, g->pool, &g->admin, err)) < 0 ||
-        (r = gw_http_new(&g->dispatch, g->pool, g->tls, 2, &g->http, err)) < 0 ||
-        (r = gw_http_listen(g->http, (uint16_t)c->awsgw_port, err)) < 0) {
+        (r = gw_http_new(&g->dispatch, g->pool, g->tls, 2, &g->http, err)) < 0) {
+        return r;
+    }
+    if (config_has_service(c, "predastore")) {
+        gw_http_relay(g->http,
+                      relay_new(config_run_path(g->arena, c, RUN_S3_SOCKET), MAX_RELAYED),
+                      c->predastore.domains, c->predastore.n_domains);
+    }
+    if ((r = gw_http_listen(g->http, (uint16_t)c->awsgw_port, err)) < 0) {
         return r;
     }
     set_janitor(g, janitor_start(&g->gw));

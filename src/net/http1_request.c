@@ -107,13 +107,14 @@ void http_request_begin(struct http_conn *c, struct str head)
     req->wants_continue = parsed.wants_continue;
     req->is_head_method = str_eqc(parsed.h.method, "HEAD");
     http1_body_init(&c->body, req->head.is_chunked, req->head.content_length);
+    req->is_collecting = !s->handler.on_body;
     if (s->handler.on_head) {
         s->handler.on_head(s->ctx, req, &req->head, &req->user);
     }
     pthread_mutex_lock(&req->mu);
     bool is_taken = req->is_head_given;
     pthread_mutex_unlock(&req->mu);
-    if (!is_taken && !s->handler.on_body &&
+    if (!is_taken && req->is_collecting &&
         req->head.content_length > (int64_t)s->o.max_buffered_body) {
         http_conn_refuse(c, 413, "the body is too large");
     }
@@ -157,7 +158,7 @@ void http_request_deliver(struct http_conn *c, struct str data)
         c->discarded += data.n; /* answered early: read and dropped to save the connection */
         return;
     }
-    if (!c->w->s->handler.on_body) {
+    if (req->is_collecting) {
         collect(c, data);
         return;
     }

@@ -109,6 +109,7 @@ struct http_req {
     struct buf collected;
     /* Loop thread only. */
     bool is_keep_alive, is_http10, wants_continue, is_head_method;
+    bool is_collecting;           /* the body goes to on_end, not to on_body */
     bool is_ended;                /* on_end was called */
     bool is_started, is_answered; /* head, all of the answer is in the output queue */
     bool is_aborted, is_finished;

@@ -187,6 +187,11 @@ void http_abort(struct http_req *req)
     end(req);
 }
 
+void http_req_collect(struct http_req *req)
+{
+    req->is_collecting = true;
+}
+
 void http_req_pause(struct http_req *req)
 {
     pthread_mutex_lock(&req->mu);

@@ -119,6 +119,9 @@ const struct sockaddr_storage *http_req_peer(const struct http_req *req);
 MUST_CHECK int http_req_peer_uid(const struct http_req *req, uid_t *ret);
 /* Index of the listener, in order of adding. */
 int http_req_listener(const struct http_req *req);
+/* From on_head only: the body of this request is collected and passed to on_end, as it is when
+ * there is no on_body. */
+void http_req_collect(struct http_req *req);
 /* From on_head only: no 100-continue, no body and no on_end until http_req_resume(). */
 void http_req_pause(struct http_req *req);
 void http_req_resume(struct http_req *req); /* any thread */

@@ -398,6 +398,34 @@ static void test_hold(void **state)
     tw_each(case_hold, (struct http_server_opts){0}, true);
 }
 
+/* One server, two ways: this body is collected, the next one streams. */
+static void case_collect(struct fixture *f)
+{
+    struct tc c;
+    struct tc_answer a;
+    assert_int_equal(tw_connect(f, &c), 0);
+    for (int i = 0; i < 2; i++) {
+        tc_send(&c, "PUT /collect HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n");
+        tc_send(&c, "in ");
+        usleep(5000);
+        tc_send(&c, "pieces");
+        assert_int_equal(tc_read(&c, &a, false), 200);
+        assert_string_equal(a.body, "in pieces");
+        tc_send(&c, "PUT /x HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nin pieces");
+        assert_int_equal(tc_read(&c, &a, false), 200);
+        assert_string_equal(a.body, "PUT 9");
+    }
+    assert_int_equal(atomic_load(&f->call.n_body), 18);
+    tc_send(&c, "PUT /collect HTTP/1.1\r\nHost: h\r\nContent-Length: 2000\r\n\r\n");
+    assert_int_equal(tc_read(&c, &a, false), 413);
+    tc_close(&c);
+}
+
+static void test_collect(void **state)
+{
+    tw_each(case_collect, (struct http_server_opts){.max_buffered_body = 1024}, true);
+}
+
 static void test_abort(void **state)
 {
     tw_each(case_abort, (struct http_server_opts){0}, true);
@@ -411,6 +439,7 @@ int main(void)
         cmocka_unit_test(test_continue), cmocka_unit_test(test_early),
         cmocka_unit_test(test_stream),   cmocka_unit_test(test_broken),
         cmocka_unit_test(test_abort),    cmocka_unit_test(test_hold),
+        cmocka_unit_test(test_collect),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

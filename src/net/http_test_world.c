@@ -93,7 +93,9 @@ static void on_head(void *ctx, struct http_req *req, const struct http_head *hea
     u->call = call;
     u->req = req;
     *ret_user = u;
-    if (str_eqc(head->path, "/refuse")) {
+    if (str_eqc(head->path, "/collect")) {
+        http_req_collect(req);
+    } else if (str_eqc(head->path, "/refuse")) {
         u->is_answered = true;
         answer(req, 403, STR("no\n"));
     } else if (str_eqc(head->path, "/think")) {
@@ -167,6 +169,8 @@ static void on_end(struct http_req *req, void *user, struct str body)
         answer(req, 200, STR("held"));
     } else if (str_eqc(h->path, "/empty")) {
         answer(req, 204, STR_NONE);
+    } else if (str_eqc(h->path, "/collect")) {
+        answer(req, 200, body);
     } else if (str_eqc(h->path, "/tls")) {
         answer(req, 200, h->is_tls ? STR("yes") : STR("no"));
     } else {

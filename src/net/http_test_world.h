@@ -15,6 +15,7 @@
  *   /echo    both ways at once     /think-no  an answer instead
  *   /early   409 on first piece    /slow      pauses after each piece
  *   /late    answered by a thread  /stream/N  N bytes, sized when a query is there
+ *   /collect the body, collected by the server
  *   /hold    held for a while after the answer
  *   /short /long /break  broken promises      /empty 204      else "METHOD size-of-body" */
 struct call {
