@@ -11,6 +11,7 @@
 #include "aws/api/s3.h"
 #include "aws/codec_in.h"
 #include "aws/http.h"
+#include "aws/s3_extra.h"
 #include "base/buf.h"
 #include "base/err.h"
 
@@ -18,8 +19,8 @@
 #define REST_MAX_XML     (8u << 20) /* 10,000 parts with their checksums need 4 MiB */
 #define REST_MAX_DEPTH   10u
 #define REST_MAX_ITEMS   10000u /* of a list in XML; handlers have smaller limits */
-#define REST_MAX_META    2048u  /* bytes of names and values of user metadata */
 #define REST_MAX_HEADERS 256u
+#define REST_MAX_ANSWER  (16u << 20) /* 1,000 versions of keys of 1,024 escaped bytes */
 
 /* Pseudo-operations: no row of the tables. */
 enum {
@@ -29,22 +30,15 @@ enum {
     REST_OP_PREFLIGHT /* OPTIONS */
 };
 
+/* Adds an element unless there is one of that name: who knew first was nearest to the cause. */
+void rest_extra_add(struct s3_extra *x, const char *name, struct str value);
+
 struct rest_opts {
     /* Names under which the service is known, without port. "films.<domain>" means the bucket
      * "films"; every other host is path style. Any order: the longest that fits counts. */
     const struct str *domains;
     size_t n_domains;
 };
-
-/* More elements of an error body, in order. */
-struct rest_extra {
-    struct {
-        const char *name;
-        struct str value; /* borrowed: arena or static */
-    } v[8];
-    size_t n;
-};
-void rest_extra_add(struct rest_extra *x, const char *name, struct str value);
 
 struct rest_target {
     int op;                  /* enum s3_op or REST_OP_... */
@@ -55,7 +49,7 @@ struct rest_target {
     const char *sub;         /* the sub-resource: "uploads", "" = none */
     const char *allow;       /* of MethodNotAllowed: "GET, PUT", else NULL */
     bool is_vhost, is_head;
-    struct rest_extra extra;
+    struct s3_extra extra; /* more elements of an error body */
 };
 
 /* "InvalidURI", "KeyTooLongError", "MethodNotAllowed", "InvalidArgument", "InvalidRequest".
@@ -80,16 +74,10 @@ MUST_CHECK int rest_decode(const struct aws_service *s, int op, const struct aws
 MUST_CHECK int rest_decode_xml(const struct aws_service *s, uint16_t shape, const char *root,
                                struct str body, struct arena *a, void *out, struct err *err);
 
-/* "/bucket/key?versionId=x" or "bucket/key", percent-encoded, as in x-amz-copy-source. */
-struct rest_source {
-    struct str bucket, key, version; /* version STR_NONE when absent */
-};
-MUST_CHECK int rest_copy_source(struct arena *a, struct str text, struct rest_source *ret,
-                                struct err *err);
-
 struct rest_answer {
     int status;
-    struct http_header *headers; /* in the arena; room for REST_MAX_HEADERS */
+    struct arena *arena;
+    struct http_header *headers; /* in the arena; at most REST_MAX_HEADERS */
     size_t n;
     struct buf body;
     bool is_stream; /* the body comes from elsewhere: Content-Length is among the headers or
@@ -113,7 +101,8 @@ MUST_CHECK int rest_encode_xml(const struct aws_service *s, uint16_t shape, cons
                                const void *v, struct buf *out, struct err *err);
 
 /* Turns 'err' into an answer: status, body (none for HEAD and 304), Allow. 't' may be NULL when
- * nothing was routed. */
+ * nothing was routed. 'ret' is initialised; what was in it is dropped, so headers that errors
+ * carry too (CORS, x-amz-delete-marker) are added afterwards. */
 void rest_error(const struct err *err, const struct rest_target *t, struct str request_id,
                 struct str host_id, struct rest_answer *ret);
 /* HTTP status of an S3 error code; 0 when there is no such code. */
@@ -128,10 +117,10 @@ struct rest_need {
     struct str action; /* "s3:GetObjectVersion" */
     struct str arn;    /* "arn:aws:s3:::films/a.mkv" */
 };
-/* From the .ops file, the input, and what the operation touches beside its target (the source
- * of a copy, tags that a PUT sets). The keys of DeleteObjects are judged one by one by their
- * handler: rest_need_key(). */
-MUST_CHECK int rest_needs(const struct aws_service *s, int op, const struct rest_target *t,
+/* From the .ops file, the input (NULL when it is not decoded yet), and what the operation touches
+ * beside its target (the source of a copy, tags that a PUT sets). None for PREFLIGHT; POST forms
+ * and DeleteObjects name their keys in the body: their handlers ask rest_need_key(). */
+MUST_CHECK int rest_needs(const struct aws_service *s, int op, struct rest_target *t,
                           const void *input, struct arena *a, const struct rest_need **ret,
                           size_t *ret_n, struct err *err);
 /* "s3:<action>" on one key of a bucket. */

@@ -5,6 +5,7 @@
  * Errors:   "InvalidBucketName", "KeyTooLongError", "InvalidArgument", "InvalidTag",
  *           "MetadataTooLarge", "InvalidURI", "InvalidRequest", "NotImplemented". */
 #pragma once
+#include "aws/api/s3.h"
 #include "aws/http.h"
 #include "aws/s3_extra.h"
 #include "base/buf.h"
@@ -51,9 +52,7 @@ MUST_CHECK int s3_copy_source_parse(struct arena *a, struct str header,
 
 /* ---- tags ---- */
 
-struct s3_tag {
-    struct str key, value;
-};
+/* struct s3_tag {key, value} is the generated one. */
 struct s3_tags {
     struct s3_tag *v;
     size_t n;

@@ -34,7 +34,8 @@ enum {
     AWS_F_TS = 0x18,
     AWS_F_SENSITIVE = 0x20,
     AWS_F_OPEN_ENUM =
-        0x40, /* other values than the model's are good too: the handler decides */
+        0x40,              /* other values than the model's are good too: the handler decides */
+    AWS_F_HAS_ATTR = 0x80, /* REST, of structures: a member is an XML attribute */
     /* REST, of members */
     AWS_F_PAYLOAD = 0x80, /* is the whole body */
     AWS_F_STREAM = 0x100, /* the body's bytes never come into memory */

@@ -272,6 +272,7 @@ class Gen:
                 size = f'sizeof(struct {self.entry_tag(n)})'
                 el_in, el_out = add(s.kloc or 'key'), add(s.vloc or 'value')
             flags = int(s.flat) << 2 | TS[s.ts] << 3 | int(s.sensitive) << 5 | int(s.is_open) << 6
+            flags |= int(any(m.attr for m in s.members)) << 7
             shapes.append(f'    {{{add(n)}, {el_in}, {el_out}, {first}, {size}, {count}, {elem}, {key}, {lim}, '
                           f'AWS_T_{TYPES[s.kind]}, {flags}}}')
         for n in sorted(self.api.ops):
