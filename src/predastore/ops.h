@@ -48,10 +48,10 @@
     X(S3_OP_DELETE_OBJECT_TAGGING, op_delete_object_tagging, 0)
 
 /* object.c, copy.c */
-#define S3_OPS_OBJECT(X)                                   \
-    X(S3_OP_COPY_OBJECT, op_copy_object, 0)                \
-    X(S3_OP_UPLOAD_PART_COPY, op_upload_part_copy, 0)      \
-    X(S3_OP_RENAME_OBJECT, op_rename_object, 0)            \
+#define S3_OPS_OBJECT(X)                              \
+    X(S3_OP_COPY_OBJECT, op_copy_object, 0)           \
+    X(S3_OP_UPLOAD_PART_COPY, op_upload_part_copy, 0) \
+    X(S3_OP_RENAME_OBJECT, op_rename_object, 0)       \
     X(S3_OP_GET_OBJECT_ATTRIBUTES, op_get_object_attributes, 0)
 
 #define S3_OP_PROTO(op, fn, max) \

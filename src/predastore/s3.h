@@ -102,16 +102,31 @@ struct str s3_osum_type(const struct orec_sum *sum); /* "COMPOSITE", "FULL_OBJEC
 /* Into the arena. */
 struct orec_sum s3_osum(struct arena *a, const struct s3_sum_value *v, bool is_composite);
 
+/* ---- what a request says about a new object beside its body (meta.c); from c->rq.headers ---- */
+
+/* Refuses what is not there: ACLs but "private", grants, SSE-C, SSE-KMS, object lock. */
+MUST_CHECK int s3_refuse_features(struct s3_call *c, struct err *err);
+/* rec->system and rec->meta. */
+MUST_CHECK int s3_take_meta(struct s3_call *c, struct orec *rec, struct err *err);
+/* rec->tags from x-amz-tagging. */
+MUST_CHECK int s3_take_tags(struct s3_call *c, struct orec *rec, struct err *err);
+/* rec->storage_class from x-amz-storage-class. */
+MUST_CHECK int s3_take_class(struct s3_call *c, struct orec *rec, struct err *err);
+/* All of the above, for PutObject, CreateMultipartUpload and forms. */
+MUST_CHECK int s3_take_all(struct s3_call *c, struct orec *rec, struct err *err);
+/* A pair by name (lower case), or STR_NONE. */
+struct str s3_pair(const struct orec_pairs *l, const char *name);
+
 /* Fills the five checksum members of any output structure that has them. */
-#define S3_SUM_OUT(out, a, sum, n_parts)                                   \
-    do {                                                                   \
-        struct str sum_text_ = s3_osum_text((a), (sum), (n_parts));        \
-        switch ((sum)->alg) {                                              \
-        case OSUM_CRC32: (out)->checksum_crc32 = sum_text_; break;         \
-        case OSUM_CRC32C: (out)->checksum_crc32c = sum_text_; break;       \
-        case OSUM_CRC64NVME: (out)->checksum_crc64nvme = sum_text_; break; \
-        case OSUM_SHA1: (out)->checksum_sha1 = sum_text_; break;           \
-        case OSUM_SHA256: (out)->checksum_sha256 = sum_text_; break;       \
-        default: break;                                                    \
-        }                                                                  \
+#define S3_SUM_OUT(out, a, sum, n_parts)                                    \
+    do {                                                                    \
+        struct str sum_text_ = s3_osum_text((a), (sum), (n_parts));         \
+        switch ((sum)->alg) {                                               \
+        case OSUM_CRC32: (out)->checksum_crc32 = sum_text_; break;          \
+        case OSUM_CRC32C: (out)->checksum_crc32_c = sum_text_; break;       \
+        case OSUM_CRC64NVME: (out)->checksum_crc64_nvme = sum_text_; break; \
+        case OSUM_SHA1: (out)->checksum_sha1 = sum_text_; break;            \
+        case OSUM_SHA256: (out)->checksum_sha256 = sum_text_; break;        \
+        default: break;                                                     \
+        }                                                                   \
     } while (0)

@@ -1,0 +1,128 @@
+/* Answers: from outputs and errors to the HTTP server. */
+#include "predastore/front_int.h"
+
+#include "base/log.h"
+#include "base/time.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+LOG_MODULE("predastore.s3");
+
+static void count(struct front_call *fc, int status)
+{
+    if (status >= 500) {
+        atomic_fetch_add_explicit(&fc->f->n_5xx, 1, memory_order_relaxed);
+    } else if (status >= 400) {
+        atomic_fetch_add_explicit(&fc->f->n_4xx, 1, memory_order_relaxed);
+    }
+}
+
+static void respond(struct front_call *fc, bool is_stream, int64_t size)
+{
+    struct rest_answer *ans = &fc->c.answer;
+    s3_cors_headers(&fc->c, ans);
+    count(fc, ans->status);
+    const struct http_answer a = {.status = ans->status,
+                                  .headers = ans->headers,
+                                  .n_headers = ans->n,
+                                  .body = buf_str(&ans->body),
+                                  .is_stream = is_stream,
+                                  .stream_size = size};
+    http_respond(fc->req, &a);
+}
+
+void front_send(struct front_call *fc)
+{
+    log_debug("request.done", KV_CSTR("op", rest_op_name(fc->c.t.op)),
+              KV_STR("req", fc->c.request_id), KV_U64("status", fc->c.answer.status));
+    respond(fc, false, 0);
+}
+
+void front_send_head(struct front_call *fc, int64_t size)
+{
+    respond(fc, true, size);
+}
+
+void front_finish(struct front_call *fc, const void *output)
+{
+    struct s3_call *c = &fc->c;
+    struct err e = ERR_INIT;
+    if (rest_encode(&aws_service_s3, c->t.op, output, c->arena, &c->answer, &e) < 0) {
+        front_fail(fc, &e);
+        return;
+    }
+    if (c->status) {
+        c->answer.status = c->status;
+    }
+    front_send(fc);
+}
+
+/* Errors of the store that S3 has no code for, said so that a person can act on them. */
+static void translate(const struct err *from, struct err *to)
+{
+    static const struct {
+        const char *from, *code, *msg;
+    } rows[] = {
+        {"Locked", "ServiceUnavailable",
+         "The object store is locked: its root key is not there. Unlock the node, then try "
+         "again."},
+        {"ReadOnly", "ServiceUnavailable",
+         "The object store takes no changes: a part of its log is damaged. See 'spx admin "
+         "storage check'."},
+        {"TooFewDrives", "ServiceUnavailable",
+         "Too few drives of the object store are well. See 'spx admin storage drives'."},
+        {"Unavailable", "ServiceUnavailable", "A part of this service is not there yet."},
+        {"RequestTooLarge", "InvalidRequest",
+         "The request is larger than this service accepts."},
+    };
+    for (size_t i = 0; from->name && i < ARRAY_LEN(rows); i++) {
+        if (strcmp(from->name, rows[i].from) == 0) {
+            fail(to, from->code, rows[i].code, "%s", rows[i].msg);
+            return;
+        }
+    }
+    *to = *from;
+    const char *text = from->msg[0] || !from->name ? NULL : rest_message(from->name);
+    if (text) {
+        snprintf(to->msg, sizeof(to->msg), "%s", text);
+    }
+}
+
+/* What AWS's bodies name beside the text. */
+static void name_subject(struct s3_call *c, const struct err *e)
+{
+    if (!e->name) {
+        return;
+    }
+    if (strcmp(e->name, "NoSuchKey") == 0) {
+        rest_extra_add(&c->t.extra, "Key", c->t.key);
+    } else if (strcmp(e->name, "NoSuchBucket") == 0) {
+        rest_extra_add(&c->t.extra, "BucketName", c->t.bucket);
+    }
+}
+
+void front_fail(struct front_call *fc, const struct err *err)
+{
+    struct s3_call *c = &fc->c;
+    struct err shown = ERR_INIT;
+    translate(err, &shown);
+    name_subject(c, &shown);
+    rest_answer_done(&c->answer);
+    rest_error(&shown, &c->t, c->request_id, c->s3->host_id, &c->answer);
+    for (size_t i = 0; i < fc->n_fail_headers; i++) {
+        rest_header(&c->answer, arena_cstr(c->arena, fc->fail_headers[i].name),
+                    fc->fail_headers[i].value);
+    }
+    fc->is_failed = true;
+    if (c->answer.status >= 500) {
+        log_warn_rl("request.failed", KV_CSTR("op", rest_op_name(c->t.op)),
+                    KV_STR("req", c->request_id), KV_U64("status", c->answer.status),
+                    KV_ERR(err));
+    } else {
+        log_debug("request.refused", KV_CSTR("op", rest_op_name(c->t.op)),
+                  KV_STR("req", c->request_id), KV_U64("status", c->answer.status),
+                  KV_ERR(err));
+    }
+    respond(fc, false, 0);
+}

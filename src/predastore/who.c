@@ -1,0 +1,167 @@
+/* Who sends a request, what it is about, and may they: the one place, before anything is done. */
+#include "predastore/front_int.h"
+
+#include "base/log.h"
+#include "model/config.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+
+#define SOURCE_HEADER "X-Spx-Source-Ip" /* of relayed requests; only of our own relay */
+
+static struct str peer_text(struct arena *a, const struct sockaddr_storage *ss)
+{
+    char buf[INET6_ADDRSTRLEN] = "";
+    if (ss->ss_family == AF_INET) {
+        inet_ntop(AF_INET, &((const struct sockaddr_in *)ss)->sin_addr, buf, sizeof(buf));
+    } else if (ss->ss_family == AF_INET6) {
+        const struct sockaddr_in6 *s6 = (const struct sockaddr_in6 *)ss;
+        if (IN6_IS_ADDR_V4MAPPED(&s6->sin6_addr)) {
+            inet_ntop(AF_INET, &s6->sin6_addr.s6_addr[12], buf, sizeof(buf));
+        } else {
+            inet_ntop(AF_INET6, &s6->sin6_addr, buf, sizeof(buf));
+        }
+    }
+    return arena_str_dup(a, str_c(buf));
+}
+
+static bool has_credentials(const struct s3_call *c)
+{
+    return str_is_set(aws_http_header(&c->rq, "Authorization")) ||
+           (str_is_set(c->rq.query) &&
+            (str_find_str(c->rq.query, STR("X-Amz-Signature=")) >= 0 ||
+             str_find_str(c->rq.query, STR("Signature=")) >= 0));
+}
+
+/* The unix socket: two services of this node, told apart by their users, and nobody else. */
+static int identify_peer(struct front_call *fc, struct err *err)
+{
+    struct s3_call *c = &fc->c;
+    uid_t uid = 0, base = fc->f->o.uid_base;
+    struct str source = aws_http_header(&c->rq, SOURCE_HEADER);
+    int r = http_req_peer_uid(fc->req, &uid);
+    if (r < 0) {
+        return fail(err, r, "AccessDenied", "%s", "");
+    }
+    bool is_relay = base ? uid == base + CONFIG_UID_AWSGW : str_is_set(source);
+    bool is_service = base ? uid == base + CONFIG_UID_VIPERBLOCK : uid == getuid() || uid == 0;
+    if (is_relay) {
+        fc->kind = FRONT_RELAYED;
+        c->rq.source_ip = str_is_set(source) ? source : STR("");
+        c->rq.is_tls = true; /* between the client and the relay */
+        return 0;
+    }
+    if (is_service) {
+        fc->kind = has_credentials(c) ? FRONT_CLIENT : FRONT_SYSTEM;
+        return 0;
+    }
+    return fail(err, -EPERM, "AccessDenied", "%s", "");
+}
+
+int front_bucket(const struct s3_call *c, struct str name, struct str owner,
+                 const struct obucket **ret, struct err *err)
+{
+    const struct obucket *b = NULL;
+    int r = ostore_bucket(c->store, name, &b, err);
+    if (r < 0) {
+        return r;
+    }
+    bool is_ours = str_eq(b->account, c->who.account);
+    if (!is_ours || (str_is_set(owner) && !str_eq(owner, b->account))) {
+        obucket_unref(b);
+        return fail(err, -EPERM, "AccessDenied", "%s", "");
+    }
+    *ret = b;
+    return 0;
+}
+
+static void be_system(struct s3_call *c)
+{
+    c->is_system = true;
+    c->who = (struct aws_principal){
+        .account = STR(S3_SYSTEM_ACCOUNT),
+        .arn = STR("arn:aws:iam::" S3_SYSTEM_ACCOUNT ":service/viperblock"),
+        .user_id = STR("viperblock"),
+        .user_name = STR("viperblock")};
+}
+
+static int authenticate(struct front_call *fc, struct err *err)
+{
+    struct s3_call *c = &fc->c;
+    if (fc->kind == FRONT_SYSTEM) {
+        be_system(c);
+        fc->auth = (struct s3_auth){.payload = S3_PAYLOAD_UNSIGNED,
+                                    .headers = c->rq.headers,
+                                    .n_headers = c->rq.n_headers};
+        return 0;
+    }
+    struct s3_extra x = {0};
+    int r = s3_auth_head(c->arena, &fc->f->sig, &c->rq, &fc->auth, &x, err);
+    s3_take_extra(c, &x);
+    if (r < 0) {
+        return r;
+    }
+    c->who = fc->auth.who;
+    c->rq.headers = fc->auth.headers;
+    c->rq.n_headers = fc->auth.n_headers;
+    return 0;
+}
+
+static bool wants_no_bucket(int op)
+{
+    return op == S3_OP_CREATE_BUCKET || op == S3_OP_LIST_BUCKETS;
+}
+
+int front_identify(struct front_call *fc, struct err *err)
+{
+    struct s3_call *c = &fc->c;
+    c->rq.source_ip = peer_text(c->arena, http_req_peer(fc->req));
+    int r = fc->kind == FRONT_CLIENT ? 0 : identify_peer(fc, err);
+    if (r < 0 || (r = rest_route(&fc->f->rest, &c->rq, c->arena, &c->t, err)) < 0) {
+        return r;
+    }
+    if (c->t.op == REST_OP_PREFLIGHT || c->t.op == REST_OP_POST_FORM) {
+        return 0; /* both have their own way */
+    }
+    if ((r = authenticate(fc, err)) < 0) {
+        return r;
+    }
+    if (!wants_no_bucket(c->t.op) && str_is_set(c->t.bucket)) {
+        struct str owner = aws_http_header(&c->rq, "x-amz-expected-bucket-owner");
+        if ((r = front_bucket(c, c->t.bucket, owner, &c->bucket, err)) < 0) {
+            return r;
+        }
+    }
+    if (fc->auth.is_anonymous || (c->is_system && wants_no_bucket(c->t.op))) {
+        return fail(err, -EPERM, "AccessDenied", "%s", "");
+    }
+    if (!rest_is_there(c->t.op)) {
+        return fail(err, -ENOSYS, "NotImplemented", "%s", "");
+    }
+    return 0;
+}
+
+int front_authorize(struct front_call *fc, const void *input, struct err *err)
+{
+    struct s3_call *c = &fc->c;
+    const struct rest_need *needs = NULL;
+    size_t n = 0;
+    if (c->is_system) {
+        return 0;
+    }
+    int r = rest_needs(&aws_service_s3, c->t.op, &c->t, input, c->arena, &needs, &n, err);
+    for (size_t i = 0; r == 0 && i < n; i++) {
+        const struct aws_ctx_kv ctx[] = {
+            {STR("aws:SourceIp"), c->rq.source_ip},
+            {STR("aws:SecureTransport"), c->rq.is_tls ? STR("true") : STR("false")}};
+        const struct aws_authz z = {.who = &c->who,
+                                    .action = needs[i].action,
+                                    .arns = &needs[i].arn,
+                                    .n_arns = 1,
+                                    .ctx = ctx,
+                                    .n_ctx = ARRAY_LEN(ctx)};
+        r = aws_authorize(&z, &aws_service_s3, fc->f->o.policy, NULL, c->arena, err);
+    }
+    return r;
+}
