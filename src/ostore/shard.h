@@ -6,7 +6,8 @@
  * Threads:  a struct shards may be used from any thread; a writer or reader belongs to one at a
  *           time. Both block (but is_nowait): use them on a pool. Each drive has threads of its own
  *           for writing and for reading, so that a slow one does not stall the others.
- * Memory:   *_new()/*_open() give, *_free()/shards_close() take. About three stripes each.
+ * Memory:   what a _new() or _open() gives, its _free() or _close() takes. About three stripes
+ *           each.
  * Errors:   -EIO "BodyLost": fewer than k shards are good; -ENOSPC "DriveFull"; -EIO "NoDrives".
  *
  * Degraded: when fewer than k + m drives can be written, a new body gets the code
@@ -65,6 +66,7 @@ MUST_CHECK int shard_writer_finish(struct shard_writer *w, struct orec_body *bod
  * body alone: call it after the record that names the body was committed, or was given up (then
  * shard_remove()). */
 void shard_writer_free(struct shard_writer *w); /* NULL is fine */
+DEFINE_CLEANUP(struct shard_writer *, shard_writer_free);
 
 struct shard_reader;
 /* 'body' and 'codec' are borrowed. Opens the k files of data, and others when they are needed. */
@@ -78,6 +80,7 @@ MUST_CHECK int shard_reader_open(struct shards *s, const struct orec_body *body,
 MUST_CHECK ssize_t shard_read(struct shard_reader *r, uint64_t size, uint64_t off, void *p,
                               size_t n, bool is_nowait, struct err *err);
 void shard_reader_free(struct shard_reader *r); /* NULL is fine */
+DEFINE_CLEANUP(struct shard_reader *, shard_reader_free);
 
 /* Removes the files of a body on all drives (missing ones are fine). Not synced: an orphan sweep
  * finds what a crash left. Open readers go on. */

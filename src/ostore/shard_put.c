@@ -1,0 +1,345 @@
+#include "ostore/shard_writer_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+
+/* Write-back begins when this much of a file is there, so that the sync at the end is short. */
+#define FLUSH_SIZE (UINT64_C(4) << 20)
+#define LOOK_NS    (NS_PER_S / 4)
+
+/* --- on the drive --- */
+
+static int open_file(struct wfile *f, unsigned shard)
+{
+    struct shard_writer *w = f->w;
+    char name[SHARD_NAME_SIZE];
+    shard_name(w->body.id, shard, w->is_repair, name);
+    int dir = drives_data_dir(w->drives, w->body.drive[shard], w->body.id[0]);
+    int flags = O_WRONLY | O_CREAT | (w->is_repair ? O_TRUNC : O_EXCL);
+    int fd = dir < 0 ? dir : fault_open(w->fs, dir, name, flags, 0600);
+    if (fd < 0) {
+        return fd;
+    }
+    f->file = shard_file_new(fd);
+    return 0;
+}
+
+/* Durable, and with its name. */
+static int sync_file(struct wfile *f, unsigned shard)
+{
+    struct shard_writer *w = f->w;
+    int dir = drives_data_dir(w->drives, w->body.drive[shard], w->body.id[0]);
+    int r = dir < 0 ? dir : fault_fdatasync(w->fs, f->file->fd);
+    if (r == 0 && w->is_repair) {
+        char tmp[SHARD_NAME_SIZE], name[SHARD_NAME_SIZE];
+        shard_name(w->body.id, shard, true, tmp);
+        shard_name(w->body.id, shard, false, name);
+        r = fault_rename(w->fs, dir, tmp, name);
+    }
+    return r < 0 ? r : fault_sync_dir(w->fs, dir);
+}
+
+static int perform(struct wfile *f, unsigned shard, const struct wjob *j)
+{
+    static const uint8_t zeros[SHARD_HEAD_SIZE - SHARD_HEAD_USED];
+    struct shard_writer *w = f->w;
+    struct iovec iov[5];
+    int n = 0;
+    uint64_t at = SHARD_HEAD_SIZE + j->off;
+    if (!f->file) {
+        int r = open_file(f, shard);
+        if (r < 0) {
+            return r;
+        }
+        at = 0;
+        iov[n++] = (struct iovec){f->head, sizeof(f->head)};
+        memcpy(&iov[n].iov_base, &(const void *){zeros}, sizeof(void *)); /* only read */
+        iov[n++].iov_len = sizeof(zeros);
+    }
+    if (j->unit.iov_len) {
+        iov[n++] = j->unit;
+    }
+    if (j->is_last) {
+        iov[n++] = (struct iovec){f->table, 4 * (size_t)f->n_units};
+        iov[n++] = (struct iovec){f->foot, sizeof(f->foot)};
+        n -= f->n_units == 0;
+        iov[n - 1] = (struct iovec){f->foot, sizeof(f->foot)};
+    }
+    int r = n ? fault_pwritev(w->fs, f->file->fd, iov, n, at) : 0;
+    if (r < 0) {
+        return r;
+    }
+    uint64_t end = j->off + j->unit.iov_len;
+    if (j->is_last) {
+        return sync_file(f, shard);
+    }
+    if (!w->fs && end - f->flushed >= FLUSH_SIZE) {
+        (void)sync_file_range(f->file->fd, (off_t)f->flushed, (off_t)(end - f->flushed),
+                              SYNC_FILE_RANGE_WRITE); /* a hint */
+        f->flushed = end;
+    }
+    return 0;
+}
+
+/* --- jobs --- */
+
+static void stripe_free(struct shards *s, struct wstripe *st)
+{
+    if (st) {
+        shard_buf_put(s, st->buf);
+        free(st);
+    }
+}
+
+/* With the lock held: the job is out of the way. */
+static void job_done(struct wfile *f, struct wjob *j)
+{
+    struct wstripe *st = j->stripe;
+    f->first = j->next;
+    if (--st->n_pending == 0) {
+        if (st->is_left) {
+            stripe_free(NULL, st);
+        } else if (!f->is_left) {
+            pthread_cond_signal(&f->w->waiter->cond);
+        }
+    }
+}
+
+static void run(struct shard_job *sj)
+{
+    struct wfile *f = CONTAINER_OF(sj, struct wfile, job);
+    struct shard_writer *w = f->w;
+    unsigned shard = (unsigned)(f - w->files);
+    pthread_mutex_lock(&w->waiter->lock);
+    while (f->first) {
+        struct wjob *j = f->first;
+        bool is_skipped = f->is_failed || f->is_left;
+        pthread_mutex_unlock(&w->waiter->lock);
+        atomic_store(&f->job.started_ns, time_mono_ns());
+        int r = is_skipped ? 0 : perform(f, shard, j);
+        pthread_mutex_lock(&w->waiter->lock);
+        if (r < 0 && !f->is_failed) {
+            f->is_failed = true;
+            f->rc = r;
+        }
+        job_done(f, j);
+    }
+    f->is_running = false;
+    pthread_cond_signal(&w->waiter->cond);
+    pthread_mutex_unlock(&w->waiter->lock);
+    shard_writer_unref(w);
+}
+
+/* --- the owner's side --- */
+
+static unsigned n_shards(const struct shard_writer *w)
+{
+    return (unsigned)w->body.k + w->body.m;
+}
+
+/* What failed since the last look: drives are faulted, outside of the lock. Then: is enough left? */
+static int look(struct shard_writer *w, struct err *err)
+{
+    unsigned n_live = 0;
+    int code = 0;
+    for (unsigned i = 0; i < n_shards(w); i++) {
+        struct wfile *f = &w->files[i];
+        if (!(w->mask >> i & 1)) {
+            continue;
+        }
+        pthread_mutex_lock(&w->waiter->lock);
+        int r = f->is_failed || f->is_left ? f->rc : 0;
+        pthread_mutex_unlock(&w->waiter->lock);
+        n_live += r == 0;
+        code = code == 0 || r == -ENOSPC || r == -EDQUOT ? r < 0 ? r : code : code;
+        if (r < 0 && !(w->reported >> i & 1)) {
+            w->reported |= 1u << i;
+            atomic_fetch_add(&w->s->n_failed, 1);
+            drives_fault(w->drives, w->body.drive[i], r, "writing a shard");
+        }
+    }
+    if (code == -ENOSPC || code == -EDQUOT) {
+        return fail(err, -ENOSPC, "DriveFull", "a drive has no room for a body");
+    }
+    if (n_live < (w->is_repair ? 1 : w->body.k)) {
+        return fail(err, code, "TooFewDrives", "only %u of %u shards can be written", n_live,
+                    n_shards(w));
+    }
+    return 0;
+}
+
+/* With the lock held: files whose drives do not answer are left to their threads. */
+static void leave_stalled(struct shard_writer *w)
+{
+    uint64_t now = time_mono_ns();
+    for (unsigned i = 0; i < n_shards(w); i++) {
+        struct wfile *f = &w->files[i];
+        if (f->is_running && !f->is_left && shard_job_is_stalled(w->s, &f->job, now)) {
+            f->is_left = true;
+            f->rc = f->rc < 0 ? f->rc : -ETIMEDOUT;
+        }
+    }
+    /* A stripe that only such files still have is theirs. */
+    for (unsigned i = 0; i < WSTRIPES_MAX; i++) {
+        struct wstripe *st = w->stripes[i];
+        unsigned n_left = 0;
+        for (unsigned k = 0; st && k < n_shards(w); k++) {
+            for (const struct wjob *j = w->files[k].is_left ? w->files[k].first : NULL; j;
+                 j = j->next) {
+                n_left += j->stripe == st;
+            }
+        }
+        if (st && st->n_pending > 0 && n_left == st->n_pending) {
+            st->is_left = true;
+            w->stripes[i] = NULL;
+        }
+    }
+}
+
+int shard_writer_stripe(struct shard_writer *w, struct wstripe **ret, struct err *err)
+{
+    struct wstripe **slot = NULL;
+    pthread_mutex_lock(&w->waiter->lock);
+    for (;;) {
+        for (unsigned i = 0; i < WSTRIPES_MAX; i++) { /* used ones first: they are warm */
+            struct wstripe *st = w->stripes[i];
+            if (st && st->n_pending == 0) {
+                pthread_mutex_unlock(&w->waiter->lock);
+                *ret = st;
+                return 0;
+            }
+            slot = st || slot ? slot : &w->stripes[i];
+        }
+        if (slot) {
+            break;
+        }
+        shard_waiter_wait(w->waiter, time_mono_ns() + LOOK_NS);
+        leave_stalled(w);
+    }
+    pthread_mutex_unlock(&w->waiter->lock);
+    struct wstripe *st = calloc(1, sizeof(*st));
+    struct shard_buf *buf =
+        st ? shard_buf_get(w->s, w->stripe_max + (size_t)w->body.m * w->body.unit) : NULL;
+    if (!buf) {
+        free(st);
+        return fail(err, -ENOMEM, "NoMemory", "no memory for a stripe");
+    }
+    st->buf = buf;
+    *slot = *ret = st;
+    return 0;
+}
+
+static int write_direct(struct shard_writer *w, struct wstripe *st, struct err *err)
+{
+    struct wfile *f = &w->files[0];
+    f->w = w;
+    f->rc = perform(f, 0, &st->jobs[0]);
+    f->is_failed = f->rc < 0;
+    return f->is_failed ? look(w, err) : 0;
+}
+
+int shard_writer_post(struct shard_writer *w, struct wstripe *st, struct err *err)
+{
+    if (w->is_direct) {
+        return write_direct(w, st, err);
+    }
+    uint32_t started = 0;
+    pthread_mutex_lock(&w->waiter->lock);
+    for (unsigned i = 0; i < n_shards(w); i++) {
+        struct wfile *f = &w->files[i];
+        struct wjob *j = &st->jobs[i];
+        bool is_empty = j->unit.iov_len == 0 && !j->is_last;
+        if (!(w->mask >> i & 1) || f->is_failed || f->is_left || is_empty) {
+            continue;
+        }
+        f->w = w;
+        j->stripe = st;
+        j->next = NULL;
+        st->n_pending++;
+        if (f->first) {
+            f->last->next = j;
+        } else {
+            f->first = j;
+        }
+        f->last = j;
+        if (!f->is_running) {
+            f->is_running = true;
+            started |= 1u << i;
+        }
+    }
+    pthread_mutex_unlock(&w->waiter->lock);
+    for (unsigned i = 0; i < n_shards(w); i++) {
+        if (started >> i & 1) {
+            atomic_fetch_add(&w->refs, 1);
+            w->files[i].job.run = run;
+            shard_post(w->s, w->body.drive[i], SHARD_WRITES, &w->files[i].job);
+        }
+    }
+    return look(w, err);
+}
+
+/* Until no file has work but those that are left. */
+static void wait_idle(struct shard_writer *w)
+{
+    pthread_mutex_lock(&w->waiter->lock);
+    for (;;) {
+        bool is_busy = false;
+        for (unsigned i = 0; i < n_shards(w); i++) {
+            is_busy |= w->files[i].is_running && !w->files[i].is_left;
+        }
+        if (!is_busy) {
+            break;
+        }
+        shard_waiter_wait(w->waiter, time_mono_ns() + LOOK_NS);
+        leave_stalled(w);
+    }
+    pthread_mutex_unlock(&w->waiter->lock);
+}
+
+int shard_writer_wait(struct shard_writer *w, struct err *err)
+{
+    wait_idle(w);
+    return look(w, err);
+}
+
+void shard_writer_stop(struct shard_writer *w)
+{
+    if (!w->is_finished) {
+        pthread_mutex_lock(&w->waiter->lock);
+        for (unsigned i = 0; i < n_shards(w); i++) { /* what is in line is not worth doing */
+            struct wfile *f = &w->files[i];
+            f->rc = f->is_failed || f->is_left ? f->rc : -ECANCELED;
+            f->is_failed = true;
+        }
+        pthread_mutex_unlock(&w->waiter->lock);
+    }
+    wait_idle(w);
+    for (unsigned i = 0; i < n_shards(w); i++) {
+        unsigned drive = w->body.drive[i];
+        bool is_unwanted = !w->is_finished || w->files[i].is_failed;
+        bool is_there = drives_writable(w->drives) >> drive & 1 && w->files[i].file;
+        if (!(w->mask >> i & 1) || w->files[i].is_left || !is_unwanted || !is_there) {
+            continue;
+        }
+        char name[SHARD_NAME_SIZE];
+        shard_name(w->body.id, i, w->is_repair, name);
+        int dir = drives_data_dir(w->drives, drive, w->body.id[0]);
+        if (dir < 0 || fault_unlink(w->fs, dir, name) < 0) {
+            continue; /* an orphan for the sweep */
+        }
+    }
+    for (unsigned i = 0; i < WSTRIPES_MAX; i++) {
+        struct wstripe *st = w->stripes[i];
+        w->stripes[i] = NULL;
+        pthread_mutex_lock(&w->waiter->lock);
+        bool is_free = st && st->n_pending == 0;
+        if (st && !is_free) {
+            st->is_left = true;
+        }
+        pthread_mutex_unlock(&w->waiter->lock);
+        if (is_free) {
+            stripe_free(w->s, st);
+        }
+    }
+}
