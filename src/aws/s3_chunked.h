@@ -6,24 +6,19 @@
  *           object must not come to be.
  * Threads:  belongs to one thread at a time.
  * Memory:   s3_chunked_init()/s3_chunked_done() (wipes the key); runs are slices of the input.
- * Errors:   "SignatureDoesNotMatch", "IncompleteBody", "InvalidChunkSizeError", "InvalidRequest",
- *           "MalformedTrailerError", "EntityTooLarge". After an error every call gives it again. */
+ * Errors:   "SignatureDoesNotMatch", "IncompleteBody", "InvalidChunkSizeError",
+ *           "MalformedTrailerError". After an error every call gives it again. */
 #pragma once
 #include "aws/s3_auth.h"
 #include "crypto/digest.h"
 
 enum {
-    S3_CHUNK_LINE_MAX = 256,     /* "<size>;chunk-signature=<64>" */
-    S3_CHUNK_MIN = 8192,         /* of signed chunks but the last one with data */
-    S3_CHUNK_TRAILER_MAX = 2048, /* all trailers together */
-    S3_CHUNK_TRAILERS_MAX = 8,
+    S3_CHUNK_LINE_MAX = 512,     /* "<size>;chunk-signature=<64>", one trailer */
+    S3_CHUNK_MIN = 8192,         /* of all chunks but the last one with data */
+    S3_CHUNK_TRAILER_MAX = 1024, /* all trailers together */
 };
 #define S3_CHUNK_MAX \
     (UINT64_C(5) << 30) /* one chunk may be a whole body (some clients do so) */
-
-struct s3_chunk_trailer {
-    struct str name, value; /* name in lower case */
-};
 
 struct s3_chunked {
     /* private */
@@ -31,23 +26,22 @@ struct s3_chunked {
     int state;
     int fail_code;
     const char *fail_name, *fail_msg;
-    uint64_t total, expected; /* payload bytes so far; x-amz-decoded-content-length */
+    uint64_t total, expected; /* payload bytes promised so far; x-amz-decoded-content-length */
     uint64_t left;            /* of the chunk */
-    bool is_short;            /* a chunk below S3_CHUNK_MIN came: only the last may be */
-    struct digest *sha;       /* NULL for unsigned chunks */
+    bool was_short;           /* a chunk below S3_CHUNK_MIN came: only the last may be */
+    bool has_trailer_sig;
+    uint8_t n_after;    /* line ends after the end */
+    struct digest *sha; /* NULL for unsigned chunks */
     uint8_t key[32];
-    char prev_sig[65], chunk_sig[65];
+    char prev_sig[65], chunk_sig[65], trailer_sig[65];
     char date[20];
     char scope[192];
-    char line[S3_CHUNK_LINE_MAX + 2];
+    char line[S3_CHUNK_LINE_MAX];
     size_t n_line;
-    char trailer_text[S3_CHUNK_TRAILER_MAX]; /* canonical: "name:value\n" each */
-    size_t n_trailer_text;
-    struct s3_chunk_trailer trailers[S3_CHUNK_TRAILERS_MAX];
+    char trailers[S3_CHUNK_TRAILER_MAX]; /* canonical: "name:value\n" each */
     size_t n_trailers;
-    char announced[S3_CHUNK_TRAILER_MAX]; /* ",name,name," */
-    bool has_trailer_sig;
-    char trailer_sig[65];
+    char announced[S3_CHUNK_TRAILER_MAX]; /* "name\n" each */
+    size_t n_announced;
 };
 
 /* 'auth' has a chunked payload; what is needed of it is copied. */
@@ -63,5 +57,7 @@ MUST_CHECK int s3_chunked_next(struct s3_chunked *c, struct str *in, struct str 
  * trailers were there and good. */
 MUST_CHECK int s3_chunked_end(struct s3_chunked *c, struct err *err);
 bool s3_chunked_is_done(const struct s3_chunked *c); /* the last byte of the coding was seen */
-/* After s3_chunked_end(): a trailer, or STR_NONE. Borrowed until s3_chunked_done(). */
-struct str s3_chunked_trailer(const struct s3_chunked *c, const char *name);
+/* After s3_chunked_end(): trailer idx (0, 1, ...), false when there is none such. The name is in
+ * lower case. Borrowed until s3_chunked_done(). */
+bool s3_chunked_trailer(const struct s3_chunked *c, size_t idx, struct str *ret_name,
+                        struct str *ret_value);

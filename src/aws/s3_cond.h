@@ -42,14 +42,16 @@ struct s3_cond_write {
     enum s3_cond_kind {
         S3_COND_NONE,
         S3_COND_ABSENT, /* If-None-Match: * */
-        S3_COND_EXISTS, /* If-Match: * (deletes) */
-        S3_COND_ETAG,   /* If-Match: <etag> */
+        S3_COND_EXISTS, /* If-Match: * */
+        S3_COND_ETAG,   /* If-Match: <etags> */
+        S3_COND_OTHER,  /* If-None-Match: <etags> */
     } kind;
-    struct str etag;             /* no quotes */
+    struct str etag;             /* the list as sent */
     struct opt_i64 match_size;   /* x-amz-if-match-size, deletes */
     struct opt_time match_mtime; /* x-amz-if-match-last-modified-time, deletes */
 };
-/* PutObject, CompleteMultipartUpload, CopyObject. Other forms: 501 NotImplemented, as AWS. */
+/* PutObject, CompleteMultipartUpload, CopyObject. AWS has If-None-Match: * and If-Match: <etag>
+ * only; the other two are what RFC 9110 says of them. Dates: 501 NotImplemented, as AWS. */
 MUST_CHECK int s3_cond_write_parse(const struct http_header *headers, size_t n_headers,
                                    struct s3_cond_write *ret, struct err *err);
 MUST_CHECK int s3_cond_delete_parse(const struct http_header *headers, size_t n_headers,
@@ -66,7 +68,7 @@ struct s3_cond_now {
 };
 MUST_CHECK int s3_cond_write_check(const struct s3_cond_write *w, const struct s3_cond_now *now,
                                    struct s3_extra *extra, struct err *err);
-/* Deletes: what is not there gives 404 with If-Match (AWS: NoSuchKey), else it is fine. */
+/* Deletes: what is not there needs no delete, so that a retried one succeeds. */
 MUST_CHECK int s3_cond_delete_check(const struct s3_cond_write *w,
                                     const struct s3_cond_now *now, struct s3_extra *extra,
                                     struct err *err);

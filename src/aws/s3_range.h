@@ -18,7 +18,8 @@ struct s3_range {
 /* 'header' STR_NONE, several ranges, other units and malformed ones: everything (as AWS). */
 MUST_CHECK int s3_range_parse(struct arena *a, struct str header, uint64_t object_size,
                               struct s3_range *ret, struct s3_extra *extra, struct err *err);
-/* "bytes=first-last", both, within the source. STR_NONE: everything. */
+/* "bytes=first-last", both (else InvalidArgument), within the source (else InvalidRange).
+ * STR_NONE: everything. */
 MUST_CHECK int s3_copy_range_parse(struct str header, uint64_t source_size,
                                    struct s3_range *ret, struct err *err);
 /* "bytes 0-9/100" */

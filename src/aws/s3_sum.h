@@ -51,10 +51,10 @@ bool s3_sum_eq(const struct s3_sum_value *a, const struct s3_sum_value *b);
 struct s3_sum_want {
     bool has_md5, has_sha256; /* Content-MD5; x-amz-content-sha256 */
     uint8_t md5[16], sha256[32];
-    enum s3_sum_alg alg; /* computed, and kept with the object */
-    bool is_asked;       /* the client named alg; else it is the default */
-    bool is_given;       /* 'value' came in the head */
-    bool is_in_trailer;  /* the value must come in the trailer */
+    enum s3_sum_alg alg;  /* named by the client, else NONE */
+    enum s3_sum_alg keep; /* computed and kept with the object; NONE for config bodies */
+    bool is_given;        /* 'value' came in the head */
+    bool is_in_trailer;   /* the value must come in the trailer */
     struct s3_sum_value value;
 };
 enum {
@@ -62,24 +62,29 @@ enum {
                             none: InvalidRequest (DeleteObjects, most bucket PUTs) */
     S3_SUM_NO_DEFAULT = 2, /* nothing is computed that was not asked (config bodies) */
 };
-/* 'default_alg': S3_SUM_CRC64NVME for objects; for parts that of the upload. */
+/* 'default_alg' is kept when the client names none: S3_SUM_CRC64NVME for objects. */
 MUST_CHECK int s3_sum_want_parse(const struct s3_auth *auth, unsigned flags,
                                  enum s3_sum_alg default_alg, struct s3_sum_want *ret,
                                  struct s3_extra *extra, struct err *err);
+
+/* UploadPart: the part keeps the algorithm of its upload. InvalidRequest when the client names
+ * another, unless the upload has the default one because nobody asked. */
+MUST_CHECK int s3_sum_want_part(struct s3_sum_want *want, enum s3_sum_alg upload_alg,
+                                bool is_default, struct err *err);
 
 struct s3_sum {
     struct s3_sum_want want;
     uint64_t size; /* bytes so far */
     /* private */
-    bool no_md5;
-    uint64_t crc;
-    struct digest *md5, *sha256, *sha1;
+    unsigned todo; /* bits by enum s3_sum_alg; bit 0: MD5 */
+    uint64_t crc[CRC_ALG_N];
+    struct digest *digest[DIGEST_ALG_N];
 };
 struct s3_sum_result {
     uint64_t size;
     bool has_md5;
-    uint8_t md5[16]; /* the ETag */
-    struct s3_sum_value sum;
+    uint8_t md5[16];         /* the ETag */
+    struct s3_sum_value sum; /* of want->keep */
 };
 /* without_md5: the caller has the MD5 from elsewhere or needs none (and the client sent no
  * Content-MD5). */
@@ -105,7 +110,7 @@ MUST_CHECK int s3_sum_upload_type(struct str alg, struct str type, enum s3_sum_a
                                   enum s3_sum_type *ret_type, bool *ret_is_default,
                                   struct err *err);
 
-/* Puts the parts together, in their order. */
+/* Puts the parts together, in their order. {0} is an empty one. */
 struct s3_sum_multi {
     enum s3_sum_alg alg;
     enum s3_sum_type type;
