@@ -11,7 +11,8 @@
 #include <stdio.h>
 
 /* The order in which services are named, as they start. */
-static const char *const service_order[] = {"state", "viperblock", "vpcd", "compute", "awsgw"};
+static const char *const service_order[] = {"state",   "viperblock", "vpcd",
+                                            "compute", "awsgw",      "predastore"};
 
 static bool is_of_account(const struct spx *s, struct str account)
 {

@@ -17,16 +17,19 @@
 #include <sys/wait.h>
 #include <time.h>
 
-/* The order of starting: the store first, the door for users last. 'root': needs it. */
+/* The order of starting: the store first. Objects come last: nobody else waits while an index that
+ * was lost is made again. 'uid_offset' 0: needs root. */
 static const struct {
     const char *name;
     int uid_offset;
+    uint64_t start_timeout_ns;
 } order[] = {
-    {"state", CONFIG_UID_STATE},
-    {"viperblock", CONFIG_UID_VIPERBLOCK},
-    {"vpcd", 0},
-    {"compute", 0},
-    {"awsgw", CONFIG_UID_AWSGW},
+    {"state", CONFIG_UID_STATE, 0},
+    {"viperblock", CONFIG_UID_VIPERBLOCK, 0},
+    {"vpcd", 0, 0},
+    {"compute", 0, 0},
+    {"awsgw", CONFIG_UID_AWSGW, 0},
+    {"predastore", CONFIG_UID_PREDASTORE, 900 * NS_PER_S},
 };
 
 #define LOCK_FILE      "up.lock"
@@ -76,6 +79,7 @@ static int list_services(struct spx *s, struct supervise_service *v, size_t *ret
             .name = order[i].name,
             .socket = config_run_path(s->arena, s->cfg, arena_cstr(s->arena, socket)),
             .uid_offset = order[i].uid_offset,
+            .start_timeout_ns = order[i].start_timeout_ns,
         };
         int r = find_exe(s->arena, order[i].name, &v[n].exe, err);
         if (r < 0) {

@@ -11,7 +11,9 @@ int cmd_get_vms(struct spx *s, struct err *err);
 int cmd_get_volumes(struct spx *s, struct err *err);
 int cmd_get_images(struct spx *s, struct err *err);
 int cmd_get_accounts(struct spx *s, struct err *err);
+int cmd_get_buckets(struct spx *s, struct err *err);
 int cmd_top_nodes(struct spx *s, struct err *err);
+int cmd_top_storage(struct spx *s, struct err *err);
 
 int cmd_admin_init(struct spx *s, struct err *err);
 int cmd_admin_prepare(struct spx *s, struct err *err);
@@ -27,6 +29,11 @@ int cmd_images_build(struct spx *s, struct err *err);
 int cmd_images_import(struct spx *s, struct err *err);
 int cmd_images_remove(struct spx *s, struct err *err);
 int cmd_cert_renew(struct spx *s, struct err *err);
+int cmd_storage_check(struct spx *s, struct err *err);
+int cmd_storage_scrub(struct spx *s, struct err *err);
+int cmd_storage_rebuild_index(struct spx *s, struct err *err);
+int cmd_storage_drives(struct spx *s, struct err *err);
+int cmd_storage_compact(struct spx *s, struct err *err);
 
 int cmd_config_check(struct spx *s, struct err *err);
 int cmd_config_get(struct spx *s, struct err *err);

@@ -18,9 +18,14 @@ static const struct spx_cmd get_cmds[] = {
     {.name = "vms", .help = "Instances of all accounts.", .fn = cmd_get_vms, OPTS(vms_opts)},
     {.name = "volumes", .help = "Volumes of all accounts.", .fn = cmd_get_volumes, OPTS(account_filter)},
     {.name = "images", .help = "Machine images.", .fn = cmd_get_images},
+    {.name = "buckets", .help = "Buckets of all accounts, with what lies in them.", .fn = cmd_get_buckets, OPTS(account_filter)},
     {.name = "accounts", .help = "Accounts.", .fn = cmd_get_accounts},
 };
+static const struct spx_opt interval_opts[] = {
+    {"--interval", "SECONDS", "over which rates are taken (default: 1)"},
+};
 static const struct spx_cmd top_cmds[] = {
+    {.name = "storage", .help = "What the object store does, and the space of its drives.", .fn = cmd_top_storage, OPTS(interval_opts)},
     {.name = "nodes", .help = "What is used, what is free, and how many of each type still fit.", .fn = cmd_top_nodes},
 };
 
@@ -93,6 +98,20 @@ static const struct spx_cmd images_cmds[] = {
     {.name = "remove", .args = "IMAGE", .help = "Removes an image; volumes made from it stay.", .min_pos = 1, .max_pos = 1,
      .fn = cmd_images_remove},
 };
+static const struct spx_opt scrub_opts[] = {
+    {"--no-repair", NULL, "only look"},
+    {"--no-wait", NULL, "come back at once; 'scrub status' tells how far it is"},
+};
+static const struct spx_cmd storage_cmds[] = {
+    {.name = "check", .help = "Says what is wrong with the object store, and what to do.",
+     .more = "Exit status 1 when something is.", .fn = cmd_storage_check},
+    {.name = "scrub", .args = "[start|status]", .help = "Reads every block of every copy, repairs what is bad.", .max_pos = 1,
+     .fn = cmd_storage_scrub, OPTS(scrub_opts)},
+    {.name = "rebuild-index", .help = "Makes the index again out of the log, at the next start.", .fn = cmd_storage_rebuild_index},
+    {.name = "drives", .args = "[replace N]", .help = "The drives; or takes the empty folder in the place of drive N as a new one.",
+     .more = "The new drive is filled in the background.", .max_pos = 2, .fn = cmd_storage_drives},
+    {.name = "compact", .help = "Gives back the space of what was deleted, now instead of soon.", .fn = cmd_storage_compact},
+};
 static const struct spx_opt renew_opts[] = {
     {"--days-left", "N", "renew when it ends within N days (default: 30)"},
     {"--force", NULL, "renew in any case"},
@@ -109,6 +128,7 @@ static const struct spx_cmd admin_cmds[] = {
     {.name = "account", .help = "Accounts and their keys.", SUBS(account_cmds)},
     {.name = "images", .help = "Machine images.", SUBS(images_cmds)},
     {.name = "cert", .help = "The server certificate.", SUBS(cert_cmds)},
+    {.name = "storage", .help = "The object store.", SUBS(storage_cmds)},
     {.name = "state", .help = "The store, for the person who must look.", SUBS(state_cmds)},
 };
 

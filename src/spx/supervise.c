@@ -174,7 +174,9 @@ static void on_answer(void *ctx) /* back on the loop */
 {
     struct svc *s = ctx;
     struct sup *sup = s->sup;
-    uint64_t limit = sup->o->start_timeout_ns ? sup->o->start_timeout_ns : 60 * NS_PER_S;
+    uint64_t limit = s->s.start_timeout_ns      ? s->s.start_timeout_ns
+                     : sup->o->start_timeout_ns ? sup->o->start_timeout_ns
+                                                : 60 * NS_PER_S;
     s->is_asking = false;
     if (s->state != STARTING || sup->is_stopping) {
         return;

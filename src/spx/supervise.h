@@ -10,10 +10,11 @@
 #include "model/config.h"
 
 struct supervise_service {
-    const char *name;   /* "state" */
-    const char *exe;    /* path */
-    const char *socket; /* its path: "health" is asked there */
-    int uid_offset;     /* enum config_uid, 0 = it needs root */
+    const char *name;          /* "state" */
+    const char *exe;           /* path */
+    const char *socket;        /* its path: "health" is asked there */
+    int uid_offset;            /* enum config_uid, 0 = it needs root */
+    uint64_t start_timeout_ns; /* until it answers; 0 = that of all */
 };
 
 struct supervise_opts {
