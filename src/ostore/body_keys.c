@@ -232,6 +232,7 @@ static int load_or_make(struct body_keys *k, struct err *err)
     int r = load(k, &lacking, err);
     if (r == 0 && k->st->ring.n == 0) {
         r = add_key(k, err);
+        lacking = UINT32_MAX;
     } else {
         for (size_t i = 0; r == 0 && i < k->st->ring.n; i++) {
             r = unwrap(k, i, err);
