@@ -67,6 +67,8 @@ static const struct row {
      "The value of the expected bucket owner parameter must be an AWS account ID"},
     {"InvalidBucketState", 409,
      "The request is not valid with the current state of the bucket."},
+    {"InvalidChunkSizeError", 400,
+     "Only the last chunk is allowed to have a size less than 8192 bytes"},
     {"InvalidDigest", 400, "The Content-MD5 you specified was invalid."},
     {"InvalidEncryptionAlgorithmError", 400,
      "The encryption request that you specified is not valid. The valid value is AES256."},
@@ -107,6 +109,9 @@ static const struct row {
     {"MalformedPOSTRequest", 400,
      "The body of your POST request is not well-formed multipart/form-data."},
     {"MalformedPolicy", 400, NULL},
+    {"MalformedTrailerError", 400,
+     "The request contained trailing data that was not well-formed or did not conform to our "
+     "published schema."},
     {"MalformedXML", 400,
      "The XML you provided was not well-formed or did not validate against our published "
      "schema"},

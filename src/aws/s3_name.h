@@ -28,18 +28,7 @@ bool s3_bucket_name_ok(struct str name);
 /* 1..1024 bytes of UTF-8 (control bytes are legal in keys). */
 MUST_CHECK int s3_key_check(struct str key, struct err *err);
 
-/* ---- addressing ---- */
-
-/* Bucket and key of a request target. 'path' is as sent ("/bucket/key%20x"); 'host' as sent;
- * 'domains': hosts whose first label is a bucket ("s3.example.com": films.s3.example.com).
- * Both decoded; bucket STR_NONE for "/"; key STR_NONE when there is none. */
-struct s3_target {
-    struct str bucket, key;
-    bool is_virtual_host;
-};
-MUST_CHECK int s3_target_parse(struct arena *a, struct str path, struct str host,
-                               const struct str *domains, size_t n_domains,
-                               struct s3_target *ret, struct err *err);
+/* ---- copy source ---- */
 
 /* x-amz-copy-source: "[/]bucket/key[?versionId=id]", URL-encoded. ARN forms are refused
  * (NotImplemented). */
@@ -60,7 +49,8 @@ struct s3_tags {
 /* x-amz-tagging: "k=v&k2=v2", form-encoded. */
 MUST_CHECK int s3_tags_parse(struct arena *a, struct str header, struct s3_tags *ret,
                              struct err *err);
-/* 'max': S3_TAGS_MAX or S3_BUCKET_TAGS_MAX. */
+/* 'max': S3_TAGS_MAX or S3_BUCKET_TAGS_MAX. Letters and digits of any script, space and
+ * "+-=._:/@". */
 MUST_CHECK int s3_tags_check(const struct s3_tag *v, size_t n, size_t max,
                              struct s3_extra *extra, struct err *err);
 
@@ -80,8 +70,8 @@ struct str s3_meta_header_value(struct arena *a, struct str value);
 
 /* ---- encoding-type=url ---- */
 
-/* As AWS writes keys in lists: letters, digits and "-_.*" stay, '/' too, a space is '+', every
- * other byte %XX. boto3 reads it back with unquote_plus. */
+/* Keys in lists: letters, digits and "-_.~" stay, '/' too, every other byte becomes %XX. A space is
+ * "%20", which both kinds of decoders read (boto3: unquote_plus; others: plain percent). */
 void s3_url_encode(struct str s, struct buf *out);
 
 /* ---- version ids ---- */
