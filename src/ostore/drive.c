@@ -389,7 +389,8 @@ static int open_found(struct drives *d, struct found *f, struct err *err)
         if (rc < 0) {
             return rc;
         }
-        if (d->v[i].root >= 0 && lane_new(&d->v[i].lane) < 0) {
+        if (d->v[i].root >= 0 &&
+            (lane_new(&d->v[i].lane) < 0 || lane_new(&d->v[i].back_lane) < 0)) {
             return fail(err, -EAGAIN, "OpenFailed", "no thread for %s", d->v[i].path);
         }
         has_table = has_table || f[i].has_table;
@@ -483,6 +484,7 @@ void drives_close(struct drives *d)
     for (unsigned i = 0; i < d->n; i++) {
         struct drive *v = &d->v[i];
         lane_free(v->lane);
+        lane_free(v->back_lane);
         for (unsigned k = 0; k < DRIVE_DIR_N; k++) {
             close_fd(atomic_load(&v->dirs[k]));
         }

@@ -39,7 +39,7 @@ struct drive {
     atomic_int dirs[DRIVE_DIR_N]; /* -1: not there, or not opened yet */
     atomic_int data_dirs[256];    /* -1: not opened yet */
     _Atomic(enum drive_state) state;
-    struct lane *lane;
+    struct lane *lane, *back_lane; /* of calls that somebody waits for, of long ones */
     char why[160];
     atomic_uint_fast64_t read_ns;
     uint64_t total, avail, space_ns; /* space_ns: when it was asked; 0: never */
@@ -84,5 +84,5 @@ void drives_set_member(struct drives *d, unsigned idx, enum member_state state);
 MUST_CHECK int drive_make_dirs(struct fault_fs *fs, int root, int dirs[DRIVE_DIR_N]);
 extern const char *const drive_dir_names[DRIVE_DIR_N];
 /* The lane of a drive for jobs that may hang; NULL when it has none. Borrowed. */
-struct lane *drives_lane(struct drives *d, unsigned idx);
+struct lane *drives_lane(struct drives *d, unsigned idx, bool is_back);
 uint64_t drives_stall_ns(const struct drives *d);

@@ -16,10 +16,10 @@ static bool is_writable(enum drive_state s)
     return s == DRIVE_OK || s == DRIVE_HEALING;
 }
 
-struct lane *drives_lane(struct drives *d, unsigned idx)
+struct lane *drives_lane(struct drives *d, unsigned idx, bool is_back)
 {
     pthread_mutex_lock(&d->lock);
-    struct lane *l = d->v[idx].lane;
+    struct lane *l = is_back ? d->v[idx].back_lane : d->v[idx].lane;
     pthread_mutex_unlock(&d->lock);
     return l;
 }
@@ -52,6 +52,7 @@ static bool mark_faulted(struct drives *d, unsigned idx, int rc, const char *wha
         log_error("drive.faulted", KV_CSTR("path", v->path), KV_CSTR("why", v->why));
         if (rc == -ETIMEDOUT && v->lane) {
             lane_give_up(v->lane);
+            lane_give_up(v->back_lane);
         }
     }
     pthread_mutex_unlock(&d->lock);
@@ -218,9 +219,10 @@ static void retire(struct drives *d, unsigned idx)
     }
     if (v->lane) {
         vec_push(&d->old_lanes, v->lane);
+        vec_push(&d->old_lanes, v->back_lane);
     }
     v->root = -1;
-    v->lane = NULL;
+    v->lane = v->back_lane = NULL;
 }
 
 /* Writes the new drive.json: first on the new drive, because a cut would otherwise leave a set
@@ -291,8 +293,9 @@ int drives_replace(struct drives *d, unsigned idx, struct err *err)
     if (rc < 0) {
         return rc;
     }
-    struct lane *lane = NULL;
-    if (lane_new(&lane) < 0) {
+    struct lane *lane = NULL, *back_lane = NULL;
+    if (lane_new(&lane) < 0 || lane_new(&back_lane) < 0) {
+        lane_free(lane);
         return fail(err, -EAGAIN, "ReplaceFailed", "no thread for %s", v->path);
     }
     pthread_mutex_lock(&d->persist);
@@ -311,6 +314,7 @@ int drives_replace(struct drives *d, unsigned idx, struct err *err)
         }
         atomic_store(&v->dirs[DRIVE_ROOT], v->root);
         v->lane = steal(&lane);
+        v->back_lane = steal(&back_lane);
         v->why[0] = 0;
         v->space_ns = v->full_until_ns = 0;
         atomic_store(&v->read_ns, 0);
@@ -323,6 +327,7 @@ int drives_replace(struct drives *d, unsigned idx, struct err *err)
     }
     pthread_mutex_unlock(&d->lock);
     pthread_mutex_unlock(&d->persist);
+    lane_free(back_lane);
     lane_job_unref(&t->job);
     (void)drives_persist(d);
     if (rc < 0) {

@@ -41,8 +41,9 @@ struct olog_opts {
  * read-only: olog_is_readonly(). */
 MUST_CHECK int olog_open(const struct olog_opts *o, uint64_t from_lsn, olog_fn fn, void *ctx,
                          struct olog **ret, struct err *err);
-void olog_close(struct olog *l); /* writes a NOTHING record so that the next start knows what was synced */
+void olog_close(struct olog *l); /* like olog_idle(); NULL is fine */
 bool olog_is_readonly(const struct olog *l);
+const char *olog_why(const struct olog *l); /* read-only because; "" */
 uint64_t olog_next_lsn(const struct olog *l);
 uint64_t olog_synced_lsn(const struct olog *l);
 
@@ -73,6 +74,17 @@ MUST_CHECK int olog_read_body(struct olog *l, struct olog_place at, uint32_t hea
  * repaired). Into the arena. */
 MUST_CHECK int olog_read(struct olog *l, struct arena *a, struct olog_place at,
                          struct olog_rec *ret, struct err *err);
+
+/* After a while without appends (committer): a record that says what was synced, once. Without it
+ * the last records could go bad on all drives at once and nobody would know. */
+MUST_CHECK int olog_idle(struct olog *l, struct err *err);
+/* Bytes (of frames, heads and bodies, each padded to 8) that one olog_append() may have: -E2BIG. */
+size_t olog_batch_max(const struct olog *l);
+
+/* A segment that is pinned can be read after it was removed, until it is unpinned as often.
+ * -ENOENT: there is no such segment (any more). */
+MUST_CHECK int olog_pin(struct olog *l, uint64_t segment);
+void olog_unpin(struct olog *l, uint64_t segment);
 
 struct olog_segment {
     uint64_t segment, first_lsn, last_lsn; /* last: 0 while it is the one being written */
