@@ -1,6 +1,7 @@
 #include "aws/rest.h"
 
 #include "aws/s3_name.h"
+#include "codec/uri.h"
 #include <errno.h>
 
 struct needs {
@@ -61,6 +62,21 @@ static int add_source(struct needs *l, struct arena *a, struct rest_target *t, s
     return rc;
 }
 
+/* The source of a rename is a key of the same bucket: "key", "/key" or "/bucket/key", encoded.
+ * What cannot be decoded is judged as it is; the handler refuses it. */
+static struct str rename_key(struct arena *a, struct str bucket, struct str text)
+{
+    struct str key;
+    if (uri_decode(a, text, URI_PLAIN, &key) < 0) {
+        return text;
+    }
+    if (key.n > 0 && key.p[0] == '/') {
+        key = str_skip(key, 1);
+    }
+    struct str head = str_cut(key, '/');
+    return head.n < key.n && str_eq(head, bucket) ? str_skip(key, head.n + 1) : key;
+}
+
 static int add_others(struct needs *l, int op, struct rest_target *t, const void *input,
                       struct arena *a, struct err *err)
 {
@@ -77,10 +93,10 @@ static int add_others(struct needs *l, int op, struct rest_target *t, const void
         return add_source(l, a, t, in->copy_source, err);
     }
     if (op == S3_OP_RENAME_OBJECT) {
-        /* The source is a key of the same bucket: "/key" or "/bucket/key", judged when the
-         * handler has taken it apart. */
-        add(l, a, "GetObject", t->bucket, t->key);
-        add(l, a, "DeleteObject", t->bucket, t->key);
+        const struct s3_rename_object_request *in = input;
+        struct str key = rename_key(a, t->bucket, in->rename_source);
+        add(l, a, "GetObject", t->bucket, key);
+        add(l, a, "DeleteObject", t->bucket, key);
     } else if (op == S3_OP_PUT_OBJECT) {
         const struct s3_put_object_request *in = input;
         if (in->tagging.n) {

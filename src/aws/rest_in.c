@@ -12,7 +12,6 @@ static const struct rule {
     unsigned flags;
 } rules[] = {
     {"encoding-type", NULL, "Invalid Encoding Method specified in Request", 0},
-    {"expires", NULL, NULL, IGNORE_BAD},
     {"if-modified-since", NULL, NULL, IGNORE_BAD},
     {"if-unmodified-since", NULL, NULL, IGNORE_BAD},
     {"max-buckets", NULL, "Provided max-buckets not an integer or within integer range", 0},

@@ -243,18 +243,19 @@ static int not_allowed(struct arena *a, unsigned level, struct str method,
                 "The specified method is not allowed against this resource.");
 }
 
-/* The row that asks for most of what the request has; -1 when the method has none. A row that
- * asks for what is not there counts only when nothing else does: decoding names what is
- * missing. */
+/* The row that asks for most of what the request has; -1 when there is none. A configuration
+ * whose id is missing is found when nothing else is: decoding says what is missing. */
 static int best_route(unsigned level, int method, const char *sub, unsigned have)
 {
     int best = -1, best_score = -1;
     for (uint16_t i = 0; i < s3->n_routes; i++) {
         const struct aws_route *r = &s3->routes[i];
-        if (r->method != method || !is_row(r, level, sub)) {
+        unsigned missing = r->needs & ~have;
+        if (r->method != method || (missing & ~(unsigned)AWS_NEED_ID) ||
+            !is_row(r, level, sub)) {
             continue;
         }
-        int score = (r->needs & ~have) ? 0 : 1 + __builtin_popcount(r->needs);
+        int score = missing ? 0 : 1 + __builtin_popcount(r->needs);
         if (score > best_score) {
             best = r->op;
             best_score = score;

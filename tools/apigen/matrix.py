@@ -9,7 +9,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from apifile import read_api, read_ops  # noqa: E402
 
-TITLES = {'ec2': 'EC2', 'iam': 'IAM', 'sts': 'STS'}
+TITLES = {'ec2': 'EC2', 'iam': 'IAM', 's3': 'S3', 'sts': 'STS'}
 
 
 def lines(api_dir, services):
@@ -17,7 +17,7 @@ def lines(api_dir, services):
     yield ''
     yield 'Made by `tools/apigen/matrix.py` from `src/aws/api/*.ops`; do not edit. *full*: everything AWS documents for it that makes'
     yield 'sense here; *partial*: what is missing is refused with an error, never ignored. Operations that are not listed answer'
-    yield '`InvalidAction`.'
+    yield '`InvalidAction`; S3 has a list of what answers `NotImplemented`.'
     yield ''
     apis = {}
     for s in services:
@@ -40,6 +40,16 @@ def lines(api_dir, services):
         for name in done:
             o = apis[s].ops[name]
             yield f'| {name} | {o.state} | {o.note} |'
+        if apis[s].head['protocol'] == 'rest-xml':
+            yield from absent(apis[s])
+
+
+def absent(api):
+    """REST: what is known and answers 501; the deprecated twins of others and what has no route at all are not told."""
+    yield ''
+    yield 'Known, authenticated, authorised and answered 501 `NotImplemented`:'
+    names = sorted(o.name for o in api.ops.values() if o.state == 'no' and o.is_routed and not o.old)
+    yield ', '.join(names) + '.'
 
 
 def main(argv):
