@@ -24,6 +24,8 @@ libisal-dev       Reed-Solomon and CRCs in vector instructions
 zlib1g-dev        images and requests in gzip
 liblzma-dev       images in xz
 libzstd-dev       images in zstd
+libexpat1-dev     XML in
+librocksdb-dev    index of the object store
 LIST
 }
 packages_test() {
@@ -38,7 +40,12 @@ busybox           ping that says what it got
 procps            ps: is a guest really gone
 openssl           a second opinion on certificates and keys
 libhttp-parser-dev  a second opinion on HTTP/1
+rclone            a client of S3
+s3cmd             another
+nodejs            the newest SDK of AWS for JavaScript
 LIST
+    # nodejs of other archives than Debian's brings its own.
+    command -v npm >/dev/null || echo 'npm               fetches that SDK'
 }
 packages_run() {
     cat <<'LIST'

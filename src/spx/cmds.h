@@ -35,6 +35,7 @@ int cmd_storage_rebuild_index(struct spx *s, struct err *err);
 int cmd_storage_drives(struct spx *s, struct err *err);
 int cmd_storage_compact(struct spx *s, struct err *err);
 
+int cmd_bench_s3(struct spx *s, struct err *err);
 int cmd_config_check(struct spx *s, struct err *err);
 int cmd_config_get(struct spx *s, struct err *err);
 int cmd_config_doc(struct spx *s, struct err *err);

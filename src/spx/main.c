@@ -132,6 +132,16 @@ static const struct spx_cmd admin_cmds[] = {
     {.name = "state", .help = "The store, for the person who must look.", SUBS(state_cmds)},
 };
 
+static const struct spx_opt bench_opts[] = {
+    {"--endpoint", "URL", "default: S3 of this node, else that of the profile"},
+    {"--runs", "N", "how often (default: 3)"},
+    {"--tag", "TEXT", "a name for the result"},
+};
+static const struct spx_cmd bench_cmds[] = {
+    {.name = "s3", .args = "MIB", .help = "Writes, reads and verifies an object of so many MiB.",
+     .more = "Uses the profile $AWS_PROFILE (default: spinifex) or AWS_ACCESS_KEY_ID. Makes a bucket and takes it away again.",
+     .min_pos = 1, .max_pos = 1, .fn = cmd_bench_s3, OPTS(bench_opts)},
+};
 static const struct spx_cmd config_cmds[] = {
     {.name = "check", .args = "[FILE]", .help = "Says what is wrong with the configuration.", .max_pos = 1, .fn = cmd_config_check},
     {.name = "get", .args = "KEY", .help = "One value for scripts: node, region, az, host, data_dir, run_dir, endpoint, s3_endpoint, ca.",
@@ -163,6 +173,7 @@ static const struct spx_cmd root_cmds[] = {
     {.name = "get", .help = "Lists what there is.", SUBS(get_cmds)},
     {.name = "top", .help = "What is used.", SUBS(top_cmds)},
     {.name = "admin", .help = "Setting up and looking after a node.", SUBS(admin_cmds)},
+    {.name = "bench", .help = "Figures of this cloud.", SUBS(bench_cmds)},
     {.name = "config", .help = "The configuration.", SUBS(config_cmds)},
     {.name = "profile", .help = "The AWS profile.", SUBS(profile_cmds)},
     {.name = "aws", .args = "...", .help = "Runs the AWS CLI against this cloud, whatever its version.", .fn = cmd_aws,

@@ -1,4 +1,5 @@
 #include "spx/profile.h"
+#include "base/arena.h"
 #include "base/file.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -280,4 +281,69 @@ int profile_write(const struct profile_user *u, const struct profile *p, char *r
         abort(); /* going on with half of somebody's rights is not safe */
     }
     return r;
+}
+
+struct str profile_get(struct str text, const char *section, const char *key)
+{
+    struct str rest = text, line = STR_NONE, found = STR_NONE;
+    bool is_in = false, has_option = false;
+    while (next_line(&rest, &line)) {
+        enum line_type type = classify(line, &has_option);
+        if (type == LINE_HEADER) {
+            is_in = is_header(line, section);
+        } else if (type == LINE_OPTION && is_in) {
+            struct str name = str_cut(line, '=');
+            if (name.n < line.n && str_ieqc(str_trim(name), key)) {
+                found = str_trim(str_skip(line, name.n + 1));
+            }
+        }
+    }
+    return found;
+}
+
+static const char *or_env(struct arena *a, const char *env, struct str v)
+{
+    const char *e = env ? getenv(env) : NULL;
+    return e && e[0] ? e : arena_cstr(a, str_is_set(v) ? v : STR(""));
+}
+
+static struct str read_file(struct arena *a, const struct profile_user *u, const char *env,
+                            const char *name)
+{
+    char path[PATH_MAX];
+    AUTO_FREE char *text = NULL;
+    size_t n = 0;
+    if (path_of(u, env, name, path, sizeof(path), NULL) < 0 ||
+        file_read(path, MAX_FILE, &text, &n, NULL) < 0) {
+        return STR("");
+    }
+    return arena_str_dup(a, str_n(text, n));
+}
+
+int profile_read(struct arena *a, const struct profile_user *u, const char *name,
+                 struct profile_keys *ret, struct err *err)
+{
+    char section[80];
+    snprintf(section, sizeof(section), "profile %s", name);
+    struct str conf = read_file(a, u, "AWS_CONFIG_FILE", "config");
+    struct str cred = read_file(a, u, "AWS_SHARED_CREDENTIALS_FILE", "credentials");
+    if (!getenv("AWS_ACCESS_KEY_ID")) {
+        ret->access_key = or_env(a, NULL, profile_get(cred, name, "aws_access_key_id"));
+        ret->secret = or_env(a, NULL, profile_get(cred, name, "aws_secret_access_key"));
+        ret->token = or_env(a, NULL, profile_get(cred, name, "aws_session_token"));
+    } else {
+        ret->access_key = or_env(a, "AWS_ACCESS_KEY_ID", STR_NONE);
+        ret->secret = or_env(a, "AWS_SECRET_ACCESS_KEY", STR_NONE);
+        ret->token = or_env(a, "AWS_SESSION_TOKEN", STR_NONE);
+    }
+    ret->region = or_env(a, "AWS_REGION", profile_get(conf, section, "region"));
+    ret->endpoint = or_env(a, "AWS_ENDPOINT_URL", profile_get(conf, section, "endpoint_url"));
+    ret->ca_path = or_env(a, "AWS_CA_BUNDLE", profile_get(conf, section, "ca_bundle"));
+    if (!ret->access_key[0] || !ret->secret[0]) {
+        fail(err, -ENOENT, "NoCredentials", "there is no access key in the profile '%s'", name);
+        err_hint(err, "sudo spx profile write, or set AWS_PROFILE, or AWS_ACCESS_KEY_ID and "
+                      "AWS_SECRET_ACCESS_KEY");
+        return -ENOENT;
+    }
+    return 0;
 }

@@ -37,3 +37,14 @@ struct profile {
 MUST_CHECK int profile_write(const struct profile_user *u, const struct profile *p,
                              char *ret_config, char *ret_credentials, size_t path_size,
                              struct err *err);
+
+/* The value of an option of a section, as AWS's tools would read it; STR_NONE. Borrows. */
+struct str profile_get(struct str text, const char *section, const char *key);
+/* What a program needs to call: from the environment (AWS_ACCESS_KEY_ID, ...) or else from the files
+ * of the user; members stay "" when nothing says them. "NoCredentials" without a key. Into 'a'. */
+struct profile_keys {
+    const char *access_key, *secret, *token, *region, *endpoint, *ca_path;
+};
+struct arena;
+MUST_CHECK int profile_read(struct arena *a, const struct profile_user *u, const char *name,
+                            struct profile_keys *ret, struct err *err);

@@ -1,3 +1,4 @@
+#include "base/arena.h"
 #include "base/file.h"
 #include "base/test.h"
 #include "spx/profile.h"
@@ -181,13 +182,74 @@ static void test_another_user(void **state)
     tmpdir_done(&d);
 }
 
+static void test_reading(void **state)
+{
+    static const char text[] = "# x\n[default]\nregion = wrong\n[profile \"spinifex\"] ; c\r\n"
+                               "region=eu-west-9 \r\n endpoint_url = of the line before\n"
+                               "s3 =\n  endpoint_url = nested\nEndpoint_URL = https://h:9999\n"
+                               "[profile spinifex2]\nca_bundle = wrong\n";
+    assert_str(profile_get(str_c(text), "profile spinifex", "endpoint_url"), "https://h:9999");
+    assert_str(profile_get(str_c(text), "default", "region"), "wrong");
+    assert_false(str_is_set(profile_get(str_c(text), "profile spinifex", "ca_bundle")));
+    assert_false(str_is_set(profile_get(str_c(text), "profile spin", "region")));
+    assert_false(str_is_set(profile_get(STR(""), "x", "y")));
+}
+
+/* What the environment says beats the files; a key is never put together from both. */
+static void test_keys(void **state)
+{
+    static const char *const all[] = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
+                                      "AWS_SESSION_TOKEN", "AWS_REGION",
+                                      "AWS_ENDPOINT_URL",  "AWS_CA_BUNDLE"};
+    AUTO(arena_freep) struct arena *a = arena_new(4 << 20);
+    struct profile_user u = {.name = "me"};
+    struct profile_keys k;
+    struct tmpdir d;
+    char path[PATH_MAX];
+    for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+        unsetenv(all[i]);
+    }
+    tmpdir_init(&d, "profile");
+    setenv(
+        "AWS_CONFIG_FILE",
+        tmpdir_write(&d, "config", "[profile spinifex]\nregion = r\nendpoint_url = e\n", path),
+        1);
+    setenv("AWS_SHARED_CREDENTIALS_FILE",
+           tmpdir_write(&d, "credentials",
+                        "[spinifex]\naws_access_key_id = A\naws_secret_access_key = s\n", path),
+           1);
+    assert_int_equal(profile_read(a, &u, "spinifex", &k, NULL), 0);
+    assert_string_equal(k.access_key, "A");
+    assert_string_equal(k.secret, "s");
+    assert_string_equal(k.region, "r");
+    assert_string_equal(k.endpoint, "e");
+    assert_string_equal(k.ca_path, "");
+    struct err err = ERR_INIT;
+    assert_int_equal(profile_read(a, &u, "other", &k, &err), -ENOENT);
+    assert_string_equal(err.name, "NoCredentials");
+    setenv("AWS_ACCESS_KEY_ID", "B", 1);
+    err_clear(&err);
+    assert_int_equal(profile_read(a, &u, "spinifex", &k, &err), -ENOENT);
+    setenv("AWS_SECRET_ACCESS_KEY", "t", 1);
+    setenv("AWS_REGION", "q", 1);
+    assert_int_equal(profile_read(a, &u, "spinifex", &k, NULL), 0);
+    assert_string_equal(k.access_key, "B");
+    assert_string_equal(k.secret, "t");
+    assert_string_equal(k.region, "q");
+    unsetenv("AWS_ACCESS_KEY_ID");
+    unsetenv("AWS_SECRET_ACCESS_KEY");
+    unsetenv("AWS_REGION");
+    unsetenv("AWS_CONFIG_FILE");
+    unsetenv("AWS_SHARED_CREDENTIALS_FILE");
+    tmpdir_done(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_merge),
-        cmocka_unit_test(test_merge_keeps_line_ends),
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_another_user),
+        cmocka_unit_test(test_merge),   cmocka_unit_test(test_merge_keeps_line_ends),
+        cmocka_unit_test(test_files),   cmocka_unit_test(test_another_user),
+        cmocka_unit_test(test_reading), cmocka_unit_test(test_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
