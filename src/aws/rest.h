@@ -16,7 +16,8 @@
 #include "base/err.h"
 
 #define REST_MAX_KEY     1024u
-#define REST_MAX_XML     (8u << 20) /* 10,000 parts with their checksums need 4 MiB */
+#define REST_MAX_XML     (8u << 20)  /* 10,000 parts with their checksums need 4 MiB */
+#define REST_MAX_DECODED (12u << 20) /* of the arena: give it that and what handlers take */
 #define REST_MAX_DEPTH   10u
 #define REST_MAX_ITEMS   10000u /* of a list in XML; handlers have smaller limits */
 #define REST_MAX_HEADERS 256u
@@ -123,6 +124,6 @@ struct rest_need {
 MUST_CHECK int rest_needs(const struct aws_service *s, int op, struct rest_target *t,
                           const void *input, struct arena *a, const struct rest_need **ret,
                           size_t *ret_n, struct err *err);
-/* "s3:<action>" on one key of a bucket. */
+/* "s3:<action>" on one key of a bucket. arn is STR_NONE when the arena is full: refuse. */
 struct rest_need rest_need_key(struct arena *a, const char *action, struct str bucket,
                                struct str key);

@@ -10,13 +10,21 @@ struct needs {
 };
 enum { MAX_NEEDS = 6 };
 
+static int no_memory(struct err *err)
+{
+    return fail(err, -ENOMEM, "MaxMessageLengthExceeded", "Your request was too large.");
+}
+
 static struct rest_need make(struct arena *a, struct str action, struct str bucket,
                              struct str key)
 {
     /* Keys hold any byte: no formats. */
     static const struct str head = {"arn:aws:s3:::", 13};
     size_t n = head.n + bucket.n + 1 + key.n, at = head.n;
-    char *p = arena_xalloc(a, n + 1);
+    char *p = arena_alloc(a, n + 1);
+    if (!p) {
+        return (struct rest_need){.action = STR_NONE, .arn = STR_NONE};
+    }
     memcpy(p, head.p, head.n);
     if (bucket.n) {
         memcpy(p + at, bucket.p, bucket.n);
@@ -120,7 +128,7 @@ int rest_needs(const struct aws_service *s, int op, struct rest_target *t, const
     *ret = l.v;
     *ret_n = 0;
     if (!l.v) {
-        return fail(err, -ENOMEM, "MaxMessageLengthExceeded", "Your request was too large.");
+        return no_memory(err);
     }
     if (op == REST_OP_PREFLIGHT || op == S3_OP_DELETE_OBJECTS || op < 0) {
         return 0; /* nobody is asked; each key is */
@@ -134,6 +142,11 @@ int rest_needs(const struct aws_service *s, int op, struct rest_target *t, const
     }
     l.v[l.n++] = make(a, plain, t->bucket, t->key);
     int rc = input ? add_others(&l, op, t, input, a, err) : 0;
+    for (size_t i = 0; rc == 0 && i < l.n; i++) {
+        if (!str_is_set(l.v[i].arn) || !str_is_set(l.v[i].action)) {
+            rc = no_memory(err);
+        }
+    }
     *ret_n = l.n;
     return rc;
 }

@@ -217,7 +217,12 @@ static int read_meta(struct decoder *d, const struct aws_http *rq)
         return rc;
     }
     struct s3_metadata *to = (void *)(d->out + m->off);
-    AWS_LIST_MAKE(d->a, to, meta.n);
+    to->v = arena_array(d->a, meta.n + 1, sizeof(*to->v));
+    if (!to->v) {
+        return no_memory(d->err);
+    }
+    to->n = meta.n;
+    to->is_set = true;
     for (size_t i = 0; i < meta.n; i++) {
         to->v[i] = (struct s3_metadata_pair){.key = meta.v[i].key, .value = meta.v[i].value};
     }

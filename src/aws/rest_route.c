@@ -91,6 +91,22 @@ static int decode_part(struct arena *a, struct str raw, struct str *ret)
     return rc;
 }
 
+static int invalid_bucket(struct rest_target *t, struct err *err)
+{
+    rest_extra_add(&t->extra, "BucketName", STR(""));
+    return fail(err, -EINVAL, "InvalidBucketName", "The specified bucket is not valid.");
+}
+
+static bool is_printable(struct str s)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        if ((unsigned char)s.p[i] <= ' ' || (unsigned char)s.p[i] >= 0x7f) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static int split_path(const struct rest_opts *o, const struct aws_http *rq, struct arena *a,
                       struct rest_target *t, struct err *err)
 {
@@ -102,6 +118,9 @@ static int split_path(const struct rest_opts *o, const struct aws_http *rq, stru
     struct str rest = str_skip(rq->path, 1);
     t->is_vhost = str_is_set(bucket);
     if (t->is_vhost) {
+        if (!is_printable(bucket)) {
+            return invalid_bucket(t, err);
+        }
         t->bucket = bucket;
         key = rest;
     } else if (rest.n > 0) {
@@ -113,9 +132,7 @@ static int split_path(const struct rest_opts *o, const struct aws_http *rq, stru
             return rc == -ENOMEM ? no_memory(err) : invalid_uri(rq, t, err);
         }
         if (bucket.n == 0) {
-            rest_extra_add(&t->extra, "BucketName", STR(""));
-            return fail(err, -EINVAL, "InvalidBucketName",
-                        "The specified bucket is not valid.");
+            return invalid_bucket(t, err);
         }
     }
     if (key.n == 0) {

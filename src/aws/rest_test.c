@@ -105,6 +105,7 @@ static void test_routes(void **state)
         {"GET /films/k\nHost: [::1]:9\n", "GetObject", "films", "k"},
         {"GET /films/k\nHost: notexample.com\n", "GetObject", "films", "k"},
         {"GET /films/k\nHost: .example.com\n", "GetObject", "films", "k"},
+        {"GET /k\nHost: \xe9.example.com\n", "InvalidBucketName", NULL, NULL},
         {"GET //k\nHost: films.example.com\n", "GetObject", "films", "/k"},
         {"GET /films\n", "ListObjects", "films", NULL},
         {"GET /films/\n", "ListObjects", "films", NULL},

@@ -18,6 +18,7 @@ struct reader {
     unsigned n;
     uint16_t shape; /* of the root */
     void *out;
+    size_t used; /* of the arena, before */
     struct err *err;
 };
 
@@ -120,6 +121,9 @@ static int on_start(void *ctx, const struct xml_elem_in *el)
 {
     struct reader *r = ctx;
     int rc;
+    if (arena_used(r->a) - r->used > REST_MAX_DECODED) {
+        return too_large(r->err);
+    }
     if (!is_our_ns(r, el->ns)) {
         return malformed(r->err);
     }
@@ -178,7 +182,13 @@ int rest_decode_xml(const struct aws_service *s, uint16_t shape, const char *roo
     static const struct xml_events events = {on_start, on_end};
     const struct xml_limits limits = {
         .max_size = REST_MAX_XML, .max_depth = REST_MAX_DEPTH, .max_elements = 250000};
-    struct reader r = {.s = s, .a = a, .root = root, .shape = shape, .out = out, .err = err};
+    struct reader r = {.s = s,
+                       .a = a,
+                       .root = root,
+                       .shape = shape,
+                       .out = out,
+                       .used = arena_used(a),
+                       .err = err};
     struct err said = ERR_INIT;
     /* Our call-backs fill *err; what the reader itself says becomes S3's one sentence. */
     int rc = xml_parse(body, &limits, &events, &r, &said);
