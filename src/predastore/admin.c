@@ -6,6 +6,7 @@
 #include "codec/hex.h"
 #include "codec/json.h"
 #include "loop/pool.h"
+#include "model/config.h"
 
 #include <errno.h>
 #include <fcntl.h>

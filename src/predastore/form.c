@@ -49,7 +49,7 @@ static int check_fields(struct front_call *fc, struct err *err)
         return r;
     }
     if (fc->auth.is_anonymous) {
-        return fail(err, -EPERM, "AccessDenied", "%s", "");
+        return fail(err, -EACCES, "AccessDenied", "%s", "");
     }
     x.n = 0;
     r = s3_form_check(c->arena, fc->form, c->t.bucket, c->now_ns, &fc->upload, &x, err);

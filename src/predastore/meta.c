@@ -76,10 +76,7 @@ static int refuse_encryption(struct s3_call *c, struct err *err)
         }
     }
     if (str_is_set(sse) && !str_eqc(sse, "AES256")) {
-        rest_extra_add(&c->t.extra, "ArgumentName", STR("x-amz-server-side-encryption"));
-        rest_extra_add(&c->t.extra, "ArgumentValue", sse);
-        return fail(err, -EINVAL, "InvalidArgument",
-                    "The encryption method specified is not supported");
+        return fail(err, -EINVAL, "InvalidEncryptionAlgorithmError", "%s", "");
     }
     return 0;
 }

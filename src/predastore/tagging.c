@@ -37,7 +37,6 @@ static int find(struct s3_call *c, struct str version_id, struct oversion *v, bo
     if (v->rec.kind != OREC_MARKER) {
         return 0;
     }
-    rest_header(&c->answer, "x-amz-delete-marker", STR("true"));
     if (*ret_is_id) {
         rest_extra_add(&c->t.extra, "Method", c->rq.method);
         rest_extra_add(&c->t.extra, "ResourceType", STR("DeleteMarker"));

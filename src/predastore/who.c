@@ -56,7 +56,7 @@ static int identify_peer(struct front_call *fc, struct err *err)
         fc->kind = has_credentials(c) ? FRONT_CLIENT : FRONT_SYSTEM;
         return 0;
     }
-    return fail(err, -EPERM, "AccessDenied", "%s", "");
+    return fail(err, -EACCES, "AccessDenied", "%s", "");
 }
 
 int front_bucket(const struct s3_call *c, struct str name, struct str owner,
@@ -70,7 +70,7 @@ int front_bucket(const struct s3_call *c, struct str name, struct str owner,
     bool is_ours = str_eq(b->account, c->who.account);
     if (!is_ours || (str_is_set(owner) && !str_eq(owner, b->account))) {
         obucket_unref(b);
-        return fail(err, -EPERM, "AccessDenied", "%s", "");
+        return fail(err, -EACCES, "AccessDenied", "%s", "");
     }
     *ret = b;
     return 0;
@@ -134,7 +134,7 @@ int front_identify(struct front_call *fc, struct err *err)
         }
     }
     if (fc->auth.is_anonymous || (c->is_system && wants_no_bucket(c->t.op))) {
-        return fail(err, -EPERM, "AccessDenied", "%s", "");
+        return fail(err, -EACCES, "AccessDenied", "%s", "");
     }
     if (!rest_is_there(c->t.op)) {
         return fail(err, -ENOSYS, "NotImplemented", "%s", "");
