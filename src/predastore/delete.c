@@ -1,5 +1,6 @@
 /* DeleteObjects: up to 1,000 deletes at once. They are started together, so that they share the
  * store's syncs, and judged one by one. */
+#include "predastore/front_int.h"
 #include "predastore/ops.h"
 
 #include "aws/policy.h"

@@ -169,7 +169,6 @@ static int bad_part(struct complete *k, const struct s3_completed_part *p, struc
 static int check_claims(struct complete *k, const struct s3_completed_part *p,
                         const struct opart *have, struct err *err)
 {
-    const struct orec_sum *want = &k->have.upload.sum;
     for (int alg = OSUM_CRC32; alg <= OSUM_SHA256; alg++) {
         struct str claim = claim_of(p, (enum orec_sum_alg)alg);
         struct s3_sum_value v, is = {.alg = (enum s3_sum_alg)have->sum.alg};
@@ -180,18 +179,6 @@ static int check_claims(struct complete *k, const struct s3_completed_part *p,
         if (s3_sum_value_parse((enum s3_sum_alg)alg, claim, &v) < 0 || !s3_sum_eq(&v, &is)) {
             return bad_part(k, p, err);
         }
-    }
-    if (want->is_composite && !str_is_set(claim_of(p, want->alg))) {
-        struct str name = str_c(s3_sum_name((enum s3_sum_alg)want->alg));
-        char low[16] = "";
-        for (size_t i = 0; i < name.n && i + 1 < sizeof(low); i++) {
-            low[i] = (char)(name.p[i] >= 'A' && name.p[i] <= 'Z' ? name.p[i] + 32 : name.p[i]);
-        }
-        return fail(err, -EINVAL, "InvalidRequest",
-                    "The upload was created using a %s checksum. The complete request must "
-                    "include the checksum for each part. It was missing for part %u in the "
-                    "request.",
-                    low, (unsigned)p->part_number.v);
     }
     return 0;
 }
@@ -267,6 +254,26 @@ static int choose_all(struct complete *k, struct err *err)
     return check_sizes(k, err);
 }
 
+/* A composite checksum is agreed upon part by part. */
+static int want_claims(const struct complete *k, enum orec_sum_alg alg, struct err *err)
+{
+    const char *name = s3_sum_name((enum s3_sum_alg)alg);
+    char low[16] = "";
+    for (size_t i = 0; name[i] && i + 1 < sizeof(low); i++) {
+        low[i] = (char)(name[i] >= 'A' && name[i] <= 'Z' ? name[i] + 32 : name[i]);
+    }
+    for (size_t i = 0; i < k->n; i++) {
+        if (!str_is_set(claim_of(&k->listed[i], alg))) {
+            return fail(err, -EINVAL, "InvalidRequest",
+                        "The upload was created using a %s checksum. The complete request must "
+                        "include the checksum for each part. It was missing for part %u in the "
+                        "request.",
+                        low, (unsigned)k->listed[i].part_number.v);
+        }
+    }
+    return 0;
+}
+
 /* ETag and checksum of the whole into the record; against what the client says. */
 static int finish_sum(struct complete *k, struct orec *rec, struct err *err)
 {
@@ -285,10 +292,15 @@ static int finish_sum(struct complete *k, struct orec *rec, struct err *err)
     }
     struct str claim = claim_of_all(k->in, want->alg);
     if (str_is_set(claim)) {
-        int r = s3_sum_multi_check(claim, &sum, type, (unsigned)k->n, err);
-        if (r < 0) {
-            return r;
+        struct err why = ERR_INIT;
+        int r = s3_sum_multi_check(claim, &sum, type, (unsigned)k->n, &why);
+        if (r < 0) { /* what is no checksum at all does not match either */
+            return fail(err, r, "BadDigest", "%s", why.msg);
         }
+    }
+    int r = want->is_composite ? want_claims(k, want->alg, err) : 0;
+    if (r < 0) {
+        return r;
     }
     if (sum.alg != S3_SUM_NONE) {
         rec->sum = s3_osum(k->c->arena, &sum, want->is_composite);
@@ -338,17 +350,22 @@ static void answer(struct complete *k, const struct ochange *ch,
     if (ch->is_version_made) {
         out->version_id = s3_version_text(c->arena, ch->version);
     }
-    if (ch->is_repeated) {
-        return; /* checksum and rules of then are not asked again */
-    }
     v.rec.kind = OREC_COMPLETE;
     v.rec.time_ns = ch->time_ns;
     v.rec.size = k->size;
     v.rec.tags = k->have.upload.tags;
+    size_t n_parts = k->n;
+    if (ch->is_repeated) { /* the same as then, as long as it is there */
+        if (ostore_get(c->store, c->bucket, c->t.key, ch->version, 0, c->arena, &v, NULL) < 0 ||
+            v.rec.kind != OREC_COMPLETE) {
+            return;
+        }
+        n_parts = v.rec.n_parts;
+    }
     out->expiration = s3_expiration(c->arena, c->bucket, &v);
-    if (ch->rec.sum.alg != OSUM_NONE) {
-        S3_SUM_OUT(out, c->arena, &ch->rec.sum, k->n);
-        out->checksum_type = s3_osum_type(&ch->rec.sum);
+    if (v.rec.sum.alg != OSUM_NONE) {
+        S3_SUM_OUT(out, c->arena, &v.rec.sum, n_parts);
+        out->checksum_type = s3_osum_type(&v.rec.sum);
     }
 }
 

@@ -1,4 +1,5 @@
 /* Tags of objects and of buckets. */
+#include "predastore/front_int.h"
 #include "predastore/ops.h"
 
 #include "aws/s3_name.h"
@@ -37,12 +38,14 @@ static int find(struct s3_call *c, struct str version_id, struct oversion *v, bo
     if (v->rec.kind != OREC_MARKER) {
         return 0;
     }
+    struct front_call *fc = CONTAINER_OF(c, struct front_call, c);
+    fc->fail_headers[0] = (struct http_header){STR("x-amz-delete-marker"), STR("true")};
+    fc->n_fail_headers = 1;
     if (*ret_is_id) {
         rest_extra_add(&c->t.extra, "Method", c->rq.method);
         rest_extra_add(&c->t.extra, "ResourceType", STR("DeleteMarker"));
         return fail(err, -EPERM, "MethodNotAllowed", "%s", "");
     }
-    rest_extra_add(&c->t.extra, "Key", c->t.key);
     return fail(err, -ENOENT, "NoSuchKey", "%s", "");
 }
 
