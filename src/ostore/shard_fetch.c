@@ -18,7 +18,7 @@ struct shard_fetch *shard_fetch_new(struct shards *s, struct shard_waiter *w,
                                     struct shard_file *file, uint64_t off, size_t n)
 {
     struct shard_fetch *f = calloc(1, sizeof(*f));
-    if (!f || !(f->p = malloc(n ? n : 1))) {
+    if (!f) {
         abort();
     }
     f->waiter = shard_waiter_ref(w);
@@ -125,6 +125,12 @@ static void perform(struct shard_fetch *f)
         f->meta_rc = read_table(f);
     }
     if (f->n == 0) {
+        return;
+    }
+    /* Not before: a drive that hangs may have many in line. */
+    f->p = malloc(f->n);
+    if (!f->p) {
+        f->rc = -ENOMEM;
         return;
     }
     ssize_t n = fault_pread(f->fs, f->file->fd, f->p, f->n, SHARD_HEAD_SIZE + f->off);

@@ -33,9 +33,10 @@ struct shards {
     void (*on_bad)(void *ctx, const struct orec_body *body, uint32_t shards);
     void *ctx;
     struct shard_lane *lanes[DRIVES_MAX][SHARD_CLASS_N];
-    pthread_mutex_t lock;         /* guards what follows */
-    struct shard_writer *writers; /* alive: sweep leaves their bodies alone */
-    struct shard_buf *bufs;       /* kept for the next writer */
+    atomic_uint_fast64_t slow_until_ns[DRIVES_MAX]; /* readers ask others first */
+    pthread_mutex_t lock;                           /* guards what follows */
+    struct shard_writer *writers;                   /* alive: sweep leaves their bodies alone */
+    struct shard_buf *bufs;                         /* kept for the next writer */
     unsigned n_bufs;
     atomic_uint_fast64_t n_hedged, n_recovered, n_lost, n_failed;
 };
@@ -98,7 +99,7 @@ struct shard_fetch {
     bool is_verified; /* the unit is what its table says */
     int meta_rc;      /* header, footer, table */
     uint64_t took_ns;
-    uint8_t *p; /* n bytes */
+    uint8_t *p; /* n bytes; NULL before it runs */
 };
 /* Borrows nothing but what is counted; a file is referenced, a table copied. */
 struct shard_fetch *shard_fetch_new(struct shards *s, struct shard_waiter *w,

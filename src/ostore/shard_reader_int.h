@@ -14,7 +14,7 @@ struct rfile {
     struct shard_file *file; /* NULL: not opened yet */
     uint32_t *table;         /* NULL: not read, or bad */
     bool is_missing;         /* no drive, no file, or it cannot be read: not asked again */
-    uint64_t slow_until_ns;  /* others are asked first */
+    bool is_last_choice;     /* asked after the others, though it may be well */
 };
 
 struct shard_reader {
@@ -42,7 +42,7 @@ struct shard_reader {
 
 /* Is the shard's drive readable, and the file not known to be gone? */
 bool shard_is_there(const struct shard_reader *r, unsigned shard);
-/* It was slow a moment ago. */
+/* Its drive was slow a moment ago, for whichever reader: one that hangs is asked once in a while only. */
 bool shard_is_slow(const struct shard_reader *r, unsigned shard);
 void shard_note_slow(struct shard_reader *r, unsigned shard);
 /* A shard is not as it should be: on_bad() once, when its drive is there. */

@@ -19,13 +19,14 @@ bool shard_is_there(const struct shard_reader *r, unsigned shard)
 
 bool shard_is_slow(const struct shard_reader *r, unsigned shard)
 {
-    uint64_t until = r->files[shard].slow_until_ns;
-    return until != 0 && time_mono_ns() < until;
+    uint64_t until =
+        atomic_load_explicit(&r->s->slow_until_ns[r->body->drive[shard]], memory_order_relaxed);
+    return r->files[shard].is_last_choice || (until != 0 && time_mono_ns() < until);
 }
 
 void shard_note_slow(struct shard_reader *r, unsigned shard)
 {
-    r->files[shard].slow_until_ns = time_mono_ns() + SLOW_FOR_NS;
+    atomic_store(&r->s->slow_until_ns[r->body->drive[shard]], time_mono_ns() + SLOW_FOR_NS);
     atomic_fetch_add(&r->s->n_hedged, 1);
 }
 
@@ -78,7 +79,6 @@ int shard_adopt(struct shard_reader *r, struct shard_fetch *f)
     }
     if (f->rc == 0) {
         drives_note_read(r->s->drives, f->drive, f->took_ns);
-        file->slow_until_ns = 0;
     }
     if (!file->file || f->rc == -ENOENT) {
         file->is_missing = true;

@@ -196,7 +196,7 @@ static int rebuild(struct check *c, const struct orec_body *to, uint32_t mask, s
     int rc = shard_writer_repair(c->r->s, to, mask, &w, err);
     for (unsigned i = 0; i < n_shards(c); i++) {
         if (mask >> i & 1) { /* not from what it replaces, but where there is no other way */
-            c->r->files[i].slow_until_ns = UINT64_MAX;
+            c->r->files[i].is_last_choice = true;
         }
     }
     for (uint64_t i = 0; i < layout_n_stripes(&c->r->l) && rc == 0; i++) {

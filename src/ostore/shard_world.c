@@ -90,7 +90,7 @@ static struct world *make(unsigned n, uint64_t stall_ns)
     (void)snprintf(w->top, sizeof(w->top), "/tmp/body-shard-XXXXXX");
     assert_non_null(mkdtemp(w->top));
     for (unsigned i = 0; i < n; i++) {
-        (void)snprintf(w->path[i], sizeof(w->path[i]), "%s/d0%02u", w->top, i);
+        (void)snprintf(w->path[i], sizeof(w->path[i]), "%.50s/d0%02u", w->top, i);
         w->paths[i] = w->path[i];
         assert_int_equal(mkdir(w->path[i], 0700), 0);
     }
