@@ -5,6 +5,7 @@
 #include "aws/api/sts.h"
 #include "aws/codec_in.h"
 #include "aws/codec_out.h"
+#include "aws/rest.h"
 #include "aws/sigv4.h"
 #include "base/time.h"
 #include "crypto/digest.h"
@@ -175,6 +176,104 @@ static void prepare_request(struct arena *a, struct signed_request *s)
     s->rq.n_headers = 3;
 }
 
+/* ---- S3 ---- */
+
+static const struct http_header put_headers[] = {
+    {{"Host", 4}, {"films.s3.example.com:8443", 25}},
+    {{"User-Agent", 10}, {"Boto3/1.43.11 md/Botocore#1.43.11", 33}},
+    {{"Accept-Encoding", 15}, {"identity", 8}},
+    {{"Content-Type", 12}, {"application/octet-stream", 24}},
+    {{"Content-Length", 14}, {"4096", 4}},
+    {{"Content-MD5", 11}, {"1B2M2Y8AsgTpgAmY7PhCfg==", 24}},
+    {{"Expect", 6}, {"100-continue", 12}},
+    {{"x-amz-content-sha256", 20}, {"UNSIGNED-PAYLOAD", 16}},
+    {{"x-amz-date", 10}, {"20261130T143000Z", 16}},
+    {{"x-amz-sdk-checksum-algorithm", 28}, {"CRC32", 5}},
+    {{"x-amz-checksum-crc32", 20}, {"AAAAAA==", 8}},
+    {{"x-amz-storage-class", 19}, {"STANDARD", 8}},
+    {{"x-amz-meta-mtime", 16}, {"1796049000.5", 12}},
+    {{"x-amz-meta-owner", 16}, {"camera 7", 8}},
+    {{"Authorization", 13}, {"AWS4-HMAC-SHA256 Credential=A/20261130/r/s3/aws4_request", 56}},
+};
+
+static void route_and_decode(struct arena *a, void *unused)
+{
+    static const struct str domain = {"s3.example.com", 14};
+    static const struct rest_opts o = {.domains = &domain, .n_domains = 1};
+    const struct aws_http rq = {.method = STR("PUT"),
+                                .path = STR("/2026/11/30/camera%207/frame-000123.jpg"),
+                                .query = STR("x-id=PutObject"),
+                                .headers = put_headers,
+                                .n_headers = ARRAY_LEN(put_headers)};
+    struct rest_target t;
+    struct err err = ERR_INIT;
+    void *in = NULL;
+    if (rest_route(&o, &rq, a, &t, &err) < 0 ||
+        rest_decode(&aws_service_s3, t.op, &rq, &t, a, &in, &err) < 0 ||
+        t.op != S3_OP_PUT_OBJECT) {
+        fprintf(stderr, "%s\n", err.msg);
+        exit(1);
+    }
+}
+
+static struct s3_list_objects_v2_output *make_list(struct arena *a)
+{
+    struct s3_list_objects_v2_output *out = arena_new_of(a, struct s3_list_objects_v2_output);
+    out->name = STR("films");
+    out->is_truncated = some_bool(true);
+    out->key_count = some_i64(1000);
+    AWS_LIST_MAKE(a, &out->contents, 1000);
+    for (size_t i = 0; i < out->contents.n; i++) {
+        out->contents.v[i] = (struct s3_object){
+            .key = arena_fmt(a, "2026/11/30/camera 7/frame-%06zu.jpg", i),
+            .last_modified = some_time(UINT64_C(1796049000123000000) + i * 1000000007),
+            .e_tag = STR("\"d41d8cd98f00b204e9800998ecf8427e\""),
+            .size = some_i64((int64_t)(i * 4097)),
+            .storage_class = STR("STANDARD")};
+    }
+    return out;
+}
+
+static void encode_list(struct arena *a, void *v)
+{
+    AUTO(rest_answer_done) struct rest_answer ans;
+    struct err err = ERR_INIT;
+    rest_answer_init(&ans, a, STR("request"), STR("host"));
+    if (rest_encode(&aws_service_s3, S3_OP_LIST_OBJECTS_V2, v, a, &ans, &err) < 0) {
+        exit(1);
+    }
+    encoded_size = ans.body.n;
+}
+
+/* Complete with 1,000 parts. */
+static void decode_complete(struct arena *a, void *v)
+{
+    const struct buf *xml = v;
+    struct err err = ERR_INIT;
+    struct s3_completed_multipart_upload *out =
+        arena_new_of(a, struct s3_completed_multipart_upload);
+    int shape = aws_shape_find(&aws_service_s3, STR("CompletedMultipartUpload"));
+    if (rest_decode_xml(&aws_service_s3, (uint16_t)shape, "CompleteMultipartUpload",
+                        buf_str(xml), a, out, &err) < 0 ||
+        out->parts.n != 1000) {
+        fprintf(stderr, "%s\n", err.msg);
+        exit(1);
+    }
+}
+
+static void make_complete(struct buf *out)
+{
+    buf_init(out, 1u << 20);
+    buf_addc(out, "<CompleteMultipartUpload>");
+    for (unsigned i = 1; i <= 1000; i++) {
+        buf_fmt(out,
+                "<Part><PartNumber>%u</PartNumber><ETag>&quot;"
+                "d41d8cd98f00b204e9800998ecf8427e&quot;</ETag></Part>",
+                i);
+    }
+    buf_addc(out, "</CompleteMultipartUpload>");
+}
+
 static uint64_t cpu_ns(void)
 {
     struct timespec t;
@@ -213,6 +312,13 @@ int main(int argc, char **argv)
     row("encode.describe_instances_50", measure(encode, make_output(a)), "us", 250);
     row("encode.describe_instances_50.size", (double)encoded_size / 1000.0, "kB", 0);
     row("sigv4.verify", measure(verify, &request), "us", 20);
+    row("tables.s3", aws_service_s3.rodata_size / 1000.0, "kB", 100);
+    row("rest.put_object", measure(route_and_decode, NULL), "us", 5);
+    row("rest.list_objects_v2_1000", measure(encode_list, make_list(a)), "us", 1000);
+    row("rest.list_objects_v2_1000.size", (double)encoded_size / 1000.0, "kB", 0);
+    AUTO_BUF complete;
+    make_complete(&complete);
+    row("rest.complete_1000_parts", measure(decode_complete, &complete), "us", 2000);
     sigv4_cache_free(request.o.cache);
     return 0;
 }

@@ -33,6 +33,38 @@ struct DoResponse
 '''
 
 
+REST = '''service tiny
+version 2020-01-01
+protocol rest-xml
+signing tiny
+id Tiny
+xmlns https://example.com/
+
+op GetThing in=GetThingRequest out=GetThingOutput http=GET,/{Bucket}/{Key+}
+op ListThings in=ListThingsRequest http=GET,/{Bucket}?list-type=2
+op OldThing in=ListThingsRequest http=GET,/{Bucket}?list-type=2 old
+op PutThing in=PutThingRequest http=PUT,/{Bucket}/{Key+},201 checksum=Sum,required
+
+string Text
+struct Inner ns=xsi,http://www.w3.org/2001/XMLSchema-instance
+  Kind Text loc=xsi:type attr
+struct GetThingRequest
+  Bucket Text loc=Bucket at=uri req
+  Key Text loc=Key at=uri req
+  Part Text loc=partNumber at=query
+struct GetThingOutput
+  Thing Inner loc=TheThing payload
+struct ListThingsRequest
+  Bucket Text loc=Bucket at=uri req
+struct PutThingRequest
+  Bucket Text loc=Bucket at=uri req
+  Key Text loc=Key at=uri req
+  UploadId Text loc=uploadId at=query req
+  Sum Text loc=X-Sum at=header
+  Body Text stream payload
+'''
+
+
 class Generate(unittest.TestCase):
     def run_generator(self, api, ops):
         with tempfile.TemporaryDirectory() as d:
@@ -62,6 +94,23 @@ class Generate(unittest.TestCase):
         self.assertNotIn('tiny_other(', handlers)
         self.assertIn('[a-z ]+', tables)
         self.assertIn('#include "aws/api/tiny.h"', tables)
+
+    def test_rest(self):
+        rc, err, texts = self.run_generator(REST, 'GetThing full action=Get/GetVersion thing/{Key}\nListThings no root=Things\n')
+        self.assertEqual((rc, err), (0, ''))
+        tables = texts[2]
+        for want in ('.protocol = AWS_PROTOCOL_REST_XML', '.n_routes = 3', 'AWS_NEED_UPLOAD_ID}', 'AWS_LOC_HEADER}', 'Get/GetVersion', 'x-sum',
+                     'TheThing', 'Things', '201, AWS_M_PUT, AWS_REST_SUM | AWS_REST_SUM_REQUIRED | AWS_REST_STREAM_IN'):
+            self.assertIn(want, tables)
+        rc, _, texts = self.run_generator(REST, 'ListThings no route=-\n')
+        self.assertIn('.n_routes = 2', texts[2])
+        for api, ops, want in ((REST.replace('loc=X-Sum', 'loc=Key'), 'GetThing full\n', ''), (REST, 'GetThing full colour=red\n', 'unknown option'),
+                               (REST.replace('X-Sum at=header', 'Key at=query'), '', 'one name on the wire'),
+                               (REST.replace('GET,/{Bucket}/{Key+}', 'GET,/other'), '', 'no route for /other'),
+                               (REST.replace('ns=xsi,', 'ns=abc,'), '', 'no codec for the namespace')):
+            rc, err, _ = self.run_generator(api, ops)
+            self.assertEqual(rc != 0, want != '')
+            self.assertIn(want, err)
 
     def test_refused(self):
         for api, ops, want in ((API, 'Nope full\n', 'Nope is not an operation'), (API, 'Do great\n', 'state is one of'),
