@@ -50,7 +50,7 @@ static struct str plain_host(struct arena *a, struct str host)
         char c = host.p[i];
         p[i] = c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
     }
-    return p ? str_n(p, n) : STR("");
+    return p ? str_n(p, n) : STR_NONE;
 }
 
 /* The bucket that the host names, or STR_NONE (path style). The longest domain decides, so that
@@ -253,7 +253,7 @@ static int not_allowed(struct arena *a, unsigned level, struct str method,
             buf_fmt(&allow, "%s%s", allow.n ? ", " : "", method_names[i]);
         }
     }
-    t->allow = arena_cstr(a, buf_str(&allow));
+    t->allow = arena_str_dup(a, buf_str(&allow)).p; /* NULL when the arena is full */
     rest_extra_add(&t->extra, "Method", str_n(method.p, MIN(method.n, (size_t)64)));
     rest_extra_add(&t->extra, "ResourceType", t->sub[0] ? str_c(t->sub) : str_c(kinds[level]));
     return fail(err, -EPERM, "MethodNotAllowed",
@@ -345,6 +345,9 @@ int rest_route(const struct rest_opts *o, const struct aws_http *rq, struct aren
                                 .sub = "",
                                 .is_head = str_eqc(rq->method, "HEAD")};
     ret->host = plain_host(a, aws_http_header(rq, "Host"));
+    if (!str_is_set(ret->host)) {
+        return no_memory(err);
+    }
     int rc = split_path(o, rq, a, ret, err);
     if (rc < 0) {
         return rc;

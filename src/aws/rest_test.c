@@ -362,6 +362,49 @@ static void test_needs(void **state)
     }
 }
 
+/* An arena of any size gives an answer or a refusal, never an end of the process; and a request
+ * that is accepted means the same in all of them. */
+static void test_small_arenas(void **state)
+{
+    static const char *const requests[] = {
+        "GET /a%20b?prefix=x&versionId=1\nHost: films.example.com\n",
+        "PUT /b/k%20?x-id=1\nx-amz-meta-a: 1\nx-amz-meta-b: =?UTF-8?B?w6k=?=\n"
+        "Cache-Control: a\nCache-Control: b\nx-amz-tagging: a=b\n",
+        "PUT /b/k\nx-amz-copy-source: /src-1/k%20?versionId=1\n",
+        "PATCH /b/k?acl\n",
+        "GET /b/k?attributes\nx-amz-object-attributes: ETag, Checksum, ObjectParts\n",
+        "POST /b?delete\n\n<Delete><Object><Key>a</Key></Object><Object><Key>b</Key></Object>"
+        "<Object><Key>c</Key></Object><Object><Key>d</Key></Object><Object><Key>e</Key>"
+        "</Object></Delete>",
+    };
+    AUTO(arena_freep) struct arena *texts = arena_new(1u << 20);
+    for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
+        struct aws_http rq = request(texts, requests[i]);
+        int last_op = REST_OP_NONE;
+        for (size_t max = 0; max < 16384; max += 16) {
+            AUTO(arena_freep) struct arena *a = arena_new(max);
+            AUTO(rest_answer_done) struct rest_answer ans;
+            struct rest_target t;
+            struct err err = ERR_INIT;
+            const struct rest_need *needs;
+            size_t n;
+            void *in = NULL;
+            int rc = rest_route(&opts, &rq, a, &t, &err);
+            assert_true(rc < 0 || last_op == REST_OP_NONE || last_op == t.op);
+            last_op = rc < 0 ? last_op : t.op;
+            rc = rc < 0 ? rc : rest_decode(s3, t.op, &rq, &t, a, &in, &err);
+            rc = rc < 0 ? rc : rest_needs(s3, t.op, &t, in, a, &needs, &n, &err);
+            rest_answer_init(&ans, a, STR("r"), STR("h"));
+            if (rc < 0) {
+                assert_true(rest_status(err.name) >= 400);
+                rest_error(&err, &t, STR("r"), STR("h"), &ans);
+                assert_true(ans.status >= 400 && ans.body.n > 0);
+            }
+        }
+        assert_true(last_op != REST_OP_NONE || i == 3);
+    }
+}
+
 static void test_codes(void **state)
 {
     static const char *const codes[] = {"AccessControlListNotSupported", "NoSuchKey",
@@ -381,11 +424,12 @@ static void test_codes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_values), cmocka_unit_test(test_put_object),
-        cmocka_unit_test(test_get_object), cmocka_unit_test(test_lists_in_xml),
-        cmocka_unit_test(test_answers),    cmocka_unit_test(test_answer_headers),
-        cmocka_unit_test(test_location),   cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_needs),      cmocka_unit_test(test_codes),
+        cmocka_unit_test(test_bad_values),   cmocka_unit_test(test_put_object),
+        cmocka_unit_test(test_get_object),   cmocka_unit_test(test_lists_in_xml),
+        cmocka_unit_test(test_answers),      cmocka_unit_test(test_answer_headers),
+        cmocka_unit_test(test_location),     cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_needs),        cmocka_unit_test(test_codes),
+        cmocka_unit_test(test_small_arenas),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
