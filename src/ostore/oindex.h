@@ -10,6 +10,8 @@
 #pragma once
 #include "base/arena.h"
 #include "base/err.h"
+#include <stdbool.h>
+#include <stdint.h>
 
 struct oindex;
 struct oindex_opts {
@@ -20,7 +22,8 @@ MUST_CHECK int oindex_open(const struct oindex_opts *o, struct oindex **ret, str
 void oindex_close(struct oindex *x); /* flushes */
 /* Removes an index that is closed. */
 MUST_CHECK int oindex_destroy(const char *path, struct err *err);
-MUST_CHECK int oindex_flush(struct oindex *x, struct err *err); /* all applied batches are durable */
+MUST_CHECK int oindex_flush(struct oindex *x,
+                            struct err *err); /* all applied batches are durable */
 
 MUST_CHECK int oindex_get(struct oindex *x, struct str key, bool is_nowait, struct arena *a,
                           struct str *ret, struct err *err);
@@ -42,7 +45,8 @@ bool oindex_seek(struct oindex_iter *it, struct str first); /* to the first key 
 bool oindex_next(struct oindex_iter *it);
 struct str oindex_key(const struct oindex_iter *it);
 struct str oindex_value(const struct oindex_iter *it);
-int oindex_iter_error(const struct oindex_iter *it, struct err *err); /* when a move said false */
+int oindex_iter_error(const struct oindex_iter *it,
+                      struct err *err); /* when a move said false */
 
 struct oindex_stats {
     uint64_t n_keys_about, disk_bytes, mem_bytes;

@@ -24,15 +24,16 @@ struct ostore_opts {
     struct fault_fs *fs; /* NULL: the system's */
     const char *const *drives;
     unsigned n_drives;
-    unsigned k, m; /* of large bodies; the log has m + 1 copies */
-    uint32_t unit; /* 0 = 128 KiB */
+    unsigned k, m;          /* of large bodies; the log has m + 1 copies */
+    uint32_t unit;          /* 0 = 128 KiB */
     const char *index_path; /* NULL: <first drive that is there>/index */
     struct keys *keys;      /* for sealing; NULL: only unsealed bodies can be read */
     bool is_sealing;        /* new bodies are sealed */
     uint32_t inline_max;    /* 0 = 128 KiB: larger bodies become files */
     uint32_t segment_size;  /* 0 = 64 MiB */
+    uint64_t min_part_size; /* of all parts of an upload but the last; 0 = 5 MiB, 1 = any */
     unsigned near_full_pct, full_pct;
-    unsigned n_io_threads;   /* of large writes; 0 = 4 */
+    unsigned n_io_threads;         /* of large writes; 0 = 4 */
     uint64_t (*now_ns)(void *ctx); /* wall clock; NULL: time_wall_ns() */
     void *now_ctx;
     bool is_sync_off;        /* measurements only */
@@ -48,8 +49,13 @@ enum ostore_versioning { OSTORE_UNVERSIONED, OSTORE_ENABLED, OSTORE_SUSPENDED };
 /* Configurations kept as bytes for the layer above; numbers are part of the format. */
 enum obucket_conf {
     OCONF_VERSIONING = 1, /* one byte: enum ostore_versioning; the store itself obeys it */
-    OCONF_TAGS = 2, OCONF_CORS = 3, OCONF_LIFECYCLE = 4, OCONF_ENCRYPTION = 5,
-    OCONF_OWNERSHIP = 6, OCONF_PAYMENT = 7, OCONF_ACCELERATE = 8,
+    OCONF_TAGS = 2,
+    OCONF_CORS = 3,
+    OCONF_LIFECYCLE = 4,
+    OCONF_ENCRYPTION = 5,
+    OCONF_OWNERSHIP = 6,
+    OCONF_PAYMENT = 7,
+    OCONF_ACCELERATE = 8,
     /* reserved: policy 16, acl 17, public access block 18, object lock 19, website 20,
      * notification 21, logging 22, replication 23 */
     OCONF_MAX = 32
@@ -61,7 +67,8 @@ struct obucket { /* one moment of a bucket: never changes; counted references */
     enum ostore_versioning versioning;
     struct str conf[OCONF_MAX]; /* STR_NONE: not set */
     /* counters, when it was asked for */
-    uint64_t n_objects, n_bytes; /* current versions; all stored plain bytes, old versions and parts too */
+    uint64_t n_objects,
+        n_bytes; /* current versions; all stored plain bytes, old versions and parts too */
 };
 /* -ENOENT "NoSuchBucket". */
 MUST_CHECK int ostore_bucket(struct ostore *s, struct str name, const struct obucket **ret,
@@ -95,8 +102,9 @@ struct oversion {
     struct orec rec; /* kind PUT, MARKER or COMPLETE: size, etag, metadata, tags, ... */
     bool is_latest, is_null;
     bool is_first_of_key; /* lists of versions: the newest */
-    uint64_t segment; /* opaque: where the record lies */
+    uint64_t segment;     /* opaque: where the record lies */
     uint32_t off, head_size;
+    struct opin *pin; /* opaque: keeps it readable until the arena is reset, or it is opened */
 };
 #define OVERSION_TEXT_SIZE 33
 /* "null" or 32 hex digits; -EINVAL. 'ret' zeros = null. */
@@ -149,7 +157,8 @@ MUST_CHECK int oput_add(struct oput *p, struct str bytes, struct err *err);
 MUST_CHECK int oput_add_wait(struct oput *p, struct str bytes, struct err *err);
 /* No more bytes. 'done' comes once, when all bytes went through on_bytes and a large body's files
  * are durable (small: at once, on this thread, before it returns). rc 0 or negative. */
-void oput_finish(struct oput *p, void (*done)(void *ctx, int rc, const struct err *err), void *ctx);
+void oput_finish(struct oput *p, void (*done)(void *ctx, int rc, const struct err *err),
+                 void *ctx);
 uint64_t oput_size(const struct oput *p); /* plain bytes so far */
 /* Gives up a body that was not committed (also after a failed commit); any time but while 'done' of finish is
  * outstanding. */
@@ -158,9 +167,9 @@ void oput_free(struct oput *p);
 /* ---- changes ---- */
 
 enum ochange_kind {
-    OCHANGE_PUT,      /* rec: all but lsn, version, body; 'body' */
-    OCHANGE_DELETE,   /* of 'key': as the bucket's versioning says; with is_version: that version */
-    OCHANGE_TAGS,     /* rec.tags of the latest, or of the version */
+    OCHANGE_PUT,    /* rec: all but lsn, version, body; 'body' */
+    OCHANGE_DELETE, /* of 'key': as the bucket's versioning says; with is_version: that version */
+    OCHANGE_TAGS,   /* rec.tags of the latest, or of the version */
     OCHANGE_RENAME,   /* key -> rec.new_key; unversioned buckets only */
     OCHANGE_UPLOAD,   /* begin: metadata as of PUT; ret_rec.upload */
     OCHANGE_PART,     /* rec.upload, part_number, size, etag, sum; 'body' */
@@ -171,52 +180,58 @@ struct ochange_if {
     struct str match;      /* ETag without quotes, "*" = there is one, STR_NONE = do not care */
     struct str none_match; /* the same; "*": there must be none */
     uint64_t mtime_s;      /* != 0: of the present version (If-Match-Last-Modified-Time) */
-    int64_t size;          /* >= 0: of the present version; set -1 for none (see OCHANGE_IF_NONE) */
-    uint64_t lsn;          /* != 0: the version's (origin) lsn: for lifecycle */
+    int64_t size; /* >= 0: of the present version; set -1 for none (see OCHANGE_IF_NONE) */
+    uint64_t lsn; /* != 0: the version's (origin) lsn: for lifecycle */
 };
-#define OCHANGE_IF_NONE ((struct ochange_if){.match = STR_NONE, .none_match = STR_NONE, .size = -1})
+#define OCHANGE_IF_NONE \
+    ((struct ochange_if){.match = STR_NONE, .none_match = STR_NONE, .size = -1})
 
 /* One change. The caller owns it and what it points to until done() was called. */
 struct ochange {
     enum ochange_kind kind;
     const struct obucket *bucket;
-    struct orec rec;     /* what it says; see above which members */
-    bool is_version;     /* rec.version names one version */
+    struct orec rec; /* what it says; see above which members */
+    bool is_version; /* rec.version names one version */
     struct ochange_if cond;
-    struct ochange_if target_cond; /* RENAME: of new_key */
-    struct oput *body;   /* PUT, PART: taken when the change succeeds */
+    struct ochange_if target_cond;   /* RENAME: of new_key */
+    struct oput *body;               /* PUT, PART: taken when the change succeeds */
     void (*done)(struct ochange *c); /* a thread of the store; NULL with ochange_wait() */
     void *ctx;
     /* results */
     int rc;
     struct err err;
     uint64_t lsn, time_ns;
-    uint8_t version[16];     /* PUT, COMPLETE, DELETE that made a marker */
-    bool is_version_made;    /* the bucket is versioned: show the id */
-    bool is_marker;          /* DELETE: made or removed a delete marker */
-    bool is_repeated;        /* COMPLETE: it was complete already; version, time, rec.etag are of then */
+    uint8_t version[16];  /* PUT, COMPLETE, DELETE that made a marker */
+    bool is_version_made; /* the bucket is versioned: show the id */
+    bool is_marker;       /* DELETE: made or removed a delete marker */
+    bool
+        is_repeated; /* COMPLETE: it was complete already; version, time, rec.etag are of then */
+    char repeated_etag[129]; /* where rec.etag is then */
 };
-void ochange_start(struct ostore *s, struct ochange *c); /* done() comes once, maybe before it returns */
-int ochange_wait(struct ostore *s, struct ochange *c);   /* blocks; returns c->rc */
+void ochange_start(struct ostore *s,
+                   struct ochange *c); /* done() comes once, maybe before it returns */
+int ochange_wait(struct ostore *s, struct ochange *c); /* blocks; returns c->rc */
 
 /* ---- lists (all block; at one moment each) ---- */
 
 enum olist_kind { OLIST_OBJECTS, OLIST_VERSIONS, OLIST_UPLOADS };
 struct olist_query {
     enum olist_kind kind;
-    struct str prefix, delimiter; /* STR_NONE or "": none; a delimiter may be longer than a byte */
-    struct str after;             /* key marker: begin behind it (and behind its common prefix) */
-    const uint8_t *after_id;      /* with after: version or upload marker: behind that one of the key */
-    size_t max;                   /* entries and prefixes together; <= 1000 */
-    bool is_after_inclusive;      /* begin at 'after' itself */
+    struct str prefix,
+        delimiter;    /* STR_NONE or "": none; a delimiter may be longer than a byte */
+    struct str after; /* key marker: begin behind it (and behind its common prefix) */
+    const uint8_t
+        *after_id; /* with after: version or upload marker: behind that one of the key */
+    size_t max;    /* entries and prefixes together; <= 1000 */
+    bool is_after_inclusive; /* begin at 'after' itself */
 };
 struct olist_upload {
     struct str key;
     uint8_t upload[16];
     struct orec rec; /* kind UPLOAD */
 };
-struct olist_entry { /* in order; a common prefix or a version or an upload */
-    struct str prefix; /* set: a common prefix, and the rest is not */
+struct olist_entry {         /* in order; a common prefix or a version or an upload */
+    struct str prefix;       /* set: a common prefix, and the rest is not */
     struct oversion version; /* OBJECTS, VERSIONS */
     struct olist_upload upload;
 };
@@ -224,13 +239,13 @@ struct olist_page {
     struct olist_entry *v;
     size_t n;
     bool is_truncated;
-    struct str next;      /* 'after' of the next page: last key, or last common prefix */
-    uint8_t next_id[16];  /* VERSIONS, UPLOADS: after_id of the next page */
+    struct str next;     /* 'after' of the next page: last key, or last common prefix */
+    uint8_t next_id[16]; /* VERSIONS, UPLOADS: after_id of the next page */
     bool is_next_id;
 };
 MUST_CHECK int ostore_list(struct ostore *s, const struct obucket *b,
-                           const struct olist_query *q, struct arena *a,
-                           struct olist_page *ret, struct err *err);
+                           const struct olist_query *q, struct arena *a, struct olist_page *ret,
+                           struct err *err);
 
 /* The upload and its parts after number 'after'. -ENOENT "NoSuchUpload". */
 struct opart {

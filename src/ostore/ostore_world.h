@@ -1,0 +1,38 @@
+/* ostore_world.h — a store in a folder of its own, and short words for what tests do with it.
+ * Not here: anything a service links.
+ * Threads:  a test's.
+ * Memory:   world_init() + world_done().
+ * Errors:   a test that cannot go on is ended. */
+#pragma once
+#include "base/test.h"
+#include "ostore/ostore.h"
+#include "testkit/tmpdir.h"
+
+struct world {
+    struct tmpdir dir;
+    char paths[DRIVES_MAX][96];
+    const char *drives[DRIVES_MAX];
+    struct ostore_opts o;
+    struct ostore *s;
+    struct arena *a;
+    struct err err;
+};
+void world_init(struct world *w, unsigned k, unsigned m); /* not opened yet */
+void world_open(struct world *w);
+void world_close(struct world *w);
+void world_again(struct world *w, bool is_index_discarded);
+void world_done(struct world *w);
+
+const struct obucket *world_bucket(struct world *w,
+                                   const char *name); /* made if it is not there */
+/* A body of 'size' bytes that begin with 'seed': the same for the same two. */
+struct str world_bytes(struct world *w, size_t size, uint32_t seed);
+/* All return what the store did. */
+int world_put(struct world *w, const struct obucket *b, struct str key, struct str body,
+              struct ochange *io);
+int world_delete(struct world *w, const struct obucket *b, struct str key,
+                 const uint8_t *version, struct ochange *io);
+/* The body of a version, whole; in the world's arena. */
+int world_read(struct world *w, const struct obucket *b, struct str key, const uint8_t *version,
+               struct str *ret, struct oversion *ret_version);
+struct oput *world_body(struct world *w, struct str body); /* finished */
