@@ -416,6 +416,8 @@ static void test_presigned(void **state)
     assert_string_equal(presign(t, "/b/k", "ASIATEMP", "&X-Amz-Security-Token=bad", "host", ""),
                         "InvalidToken");
     /* headers: signed, unsigned */
+    assert_string_equal(
+        presign(t, "/b/k", KEY_ID, "", "host;x-amz-acl", "x-amz-acl: private\n"), "");
     assert_string_equal(presign(t, "/b/k", KEY_ID, "", "host", "x-amz-acl: private\n"),
                         "AccessDenied");
     assert_true(str_eqc(s3_test_extra(&t->extra, "HeadersNotSigned"), "x-amz-acl"));
