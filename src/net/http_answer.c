@@ -2,8 +2,6 @@
 
 #include "base/time.h"
 
-#include <stdio.h>
-
 static const struct {
     int status;
     const char *text;
@@ -61,13 +59,42 @@ static void add_line(struct chunkq *q, const char *name, struct str value)
     chunkq_addc(q, "\r\n");
 }
 
+/* Decimal digits; printf() costs more than the rest of a small answer. */
+static void add_number(struct chunkq *q, uint64_t v)
+{
+    char text[20];
+    size_t at = sizeof(text);
+    do {
+        text[--at] = (char)('0' + v % 10);
+        v /= 10;
+    } while (v);
+    chunkq_add(q, str_n(text + at, sizeof(text) - at));
+}
+
+/* The text of this second, made once by each thread. */
+static struct str date_now(void)
+{
+    static _Thread_local struct {
+        uint64_t s;
+        char text[TIME_ISO_SIZE];
+    } last;
+    uint64_t ns = time_wall_ns();
+    if (ns / NS_PER_S != last.s) {
+        last.s = ns / NS_PER_S;
+        time_http(ns, last.text);
+    }
+    return str_c(last.text);
+}
+
 /* Status line, Date and Server: what every answer begins with. */
 static void add_begin(struct chunkq *q, int status, const struct http_server_opts *o)
 {
-    char line[80], date[TIME_ISO_SIZE];
-    int n = snprintf(line, sizeof(line), "HTTP/1.1 %d %s\r\n", status, http_reason(status));
-    chunkq_add(q, str_n(line, (size_t)n));
-    add_line(q, "Date", str_c(time_http(time_wall_ns(), date)));
+    chunkq_addc(q, "HTTP/1.1 ");
+    add_number(q, (uint64_t)status);
+    chunkq_addc(q, " ");
+    chunkq_addc(q, http_reason(status));
+    chunkq_addc(q, "\r\n");
+    add_line(q, "Date", date_now());
     if (o->server_header) {
         add_line(q, "Server", str_c(o->server_header));
     }
@@ -75,9 +102,9 @@ static void add_begin(struct chunkq *q, int status, const struct http_server_opt
 
 static void add_length(struct chunkq *q, int64_t n)
 {
-    char text[24];
-    int k = snprintf(text, sizeof(text), "%lld", (long long)n);
-    add_line(q, "Content-Length", str_n(text, (size_t)k));
+    chunkq_addc(q, "Content-Length: ");
+    add_number(q, (uint64_t)n);
+    chunkq_addc(q, "\r\n");
 }
 
 /* Line ends inside a value would begin a header, or an answer, of the value's author. */

@@ -65,7 +65,14 @@ struct str s3_upload_text(struct arena *a, const uint8_t upload[16])
 
 struct str s3_quoted(struct arena *a, struct str etag)
 {
-    return arena_fmt(a, "\"%.*s\"", STR_ARG(etag));
+    char *p = arena_alloc(a, etag.n + 3);
+    if (!p) {
+        return STR_NONE;
+    }
+    p[0] = '"';
+    memcpy(p + 1, etag.p, etag.n);
+    p[etag.n + 1] = '"';
+    return str_n(p, etag.n + 2);
 }
 
 struct str s3_owner_id(struct arena *a, struct str account)

@@ -142,12 +142,20 @@ static void finish_others(struct front_call *fc)
 
 /* ---- call-backs of the HTTP server ---- */
 
-static void new_request_id(struct s3_call *c)
+/* 16 hex digits, different for each request of this process and hard to take for another's; no
+ * secret (splitmix64 over a counter that starts anywhere). */
+static void new_request_id(struct front *f, struct s3_call *c)
 {
+    static const char digits[] = "0123456789ABCDEF";
+    uint64_t v =
+        f->id_base + UINT64_C(0x9e3779b97f4a7c15) *
+                         atomic_fetch_add_explicit(&f->n_requests, 1, memory_order_relaxed);
+    v = (v ^ (v >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    v = (v ^ (v >> 27)) * UINT64_C(0x94d049bb133111eb);
+    v ^= v >> 31;
     char *p = arena_xalloc(c->arena, 17);
-    rand_hex(p, 16);
-    for (int i = 0; i < 16; i++) {
-        p[i] = p[i] >= 'a' ? (char)(p[i] - 32) : p[i];
+    for (int i = 0; i < 16; i++, v >>= 4) {
+        p[i] = digits[v & 15];
     }
     c->request_id = str_n(p, 16);
 }
@@ -178,10 +186,9 @@ static void on_head(void *ctx, struct http_req *req, const struct http_head *hea
                               .n_headers = head->n_headers,
                               .is_tls = head->is_tls,
                               .now_ns = c->now_ns};
-    new_request_id(c);
+    new_request_id(fc->f, c);
     rest_answer_init(&c->answer, c->arena, c->request_id, c->s3->host_id);
     *ret_user = fc;
-    atomic_fetch_add_explicit(&fc->f->n_requests, 1, memory_order_relaxed);
     begin(fc);
 }
 
@@ -281,6 +288,7 @@ int front_new(const struct front_opts *o, struct front **ret, struct err *err)
     }
     f->o = *o;
     f->s3 = o->s3;
+    f->id_base = rand_u64();
     f->rest = (struct rest_opts){.domains = o->domains, .n_domains = o->n_domains};
     f->sig = (struct sigv4_opts){.find = o->key_find,
                                  .find_ctx = o->key_ctx,

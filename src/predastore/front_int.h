@@ -33,6 +33,7 @@ struct front {
     struct sigv4_opts sig;
     struct front_door tls, local;
     char *unix_path;
+    uint64_t id_base;          /* of request ids */
     atomic_size_t n_collected; /* bytes of XML bodies in memory */
     atomic_uint_fast64_t n_requests, n_4xx, n_5xx, bytes_in, bytes_out;
 };
