@@ -1,0 +1,450 @@
+#!/usr/bin/env python3
+"""S3 beside nginx in the same run: CPU time of the servers for an operation, TLS on both sides, rounds in turn.
+
+  SPX_BUILD=build-bench bench/s3/bench.py [--json FILE] [--rounds N] [--seconds S] [--keys N] [--only WORD]
+
+nginx serves files and takes them by WebDAV: it neither hashes, seals nor syncs, so it is a floor. Server CPU is utime and stime of its processes; the
+client's does not count. Medians of the rounds and their range. Needs wrk, nginx, openssl, a C compiler, and boto3 (SPX_PYTHON).
+"""
+import argparse
+import concurrent.futures
+import datetime
+import hashlib
+import json
+import os
+import platform
+import shutil
+import signal
+import socket
+import ssl
+import statistics
+import subprocess
+import sys
+import time
+
+here = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(here, "..", "..", "tests", "lib"))
+import cloud as cloud_lib  # noqa: E402
+
+import boto3.s3.transfer  # noqa: E402
+import botocore.config  # noqa: E402
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+TICK_US = 1e6 / os.sysconf("SC_CLK_TCK")
+N_URLS = 1000  # objects that a row turns through
+rows = []
+args = None
+
+
+def cpu_us(pids):
+    total = 0
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/stat") as f:
+                fields = f.read().rsplit(")", 1)[1].split()
+            total += (int(fields[11]) + int(fields[12])) * TICK_US
+        except FileNotFoundError:
+            pass
+    return total
+
+
+def rss_kib(pid):
+    with open(f"/proc/{pid}/status") as f:
+        return int(next(line for line in f if line.startswith("VmRSS")).split()[1])
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as f:
+        return [pid, *map(int, f.read().split())]
+
+
+class Row:
+    """One figure: a value of each round, beside a target."""
+
+    def __init__(self, name, unit, values, target=None, is_max=True, note=""):
+        self.name, self.unit, self.target, self.note = name, unit, target, note
+        self.value = statistics.median(values)
+        self.low, self.high = min(values), max(values)
+        self.ok = None if target is None else (self.value <= target if is_max else self.value >= target)
+        self.sign = "<=" if is_max else ">="
+        rows.append(self)
+        print(self.text(), flush=True)
+
+    def text(self):
+        target = "" if self.target is None else f"  {self.sign} {self.target:g} {'ok' if self.ok else 'NOT REACHED'}"
+        return f"{self.name:58} {self.value:12,.2f} {self.unit:9} [{self.low:,.2f} - {self.high:,.2f}]{target}  {self.note}"
+
+    def json(self):
+        return {"name": self.name, "value": round(self.value, 3), "unit": self.unit, "target": self.target, "ok": self.ok,
+                "range": [round(self.low, 3), round(self.high, 3)], "note": self.note}
+
+
+class Nginx:
+    def __init__(self, folder, cert, key):
+        self.port = cloud_lib.free_port()
+        self.root = os.path.join(folder, "nginx-root")
+        os.makedirs(self.root)
+        os.makedirs(os.path.join(folder, "nginx-tmp"))
+        conf = os.path.join(folder, "nginx.conf")
+        user = "user root;" if os.geteuid() == 0 else ""
+        with open(conf, "w") as f:
+            f.write(f"""{user} worker_processes 2; daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.log;
+                events {{ worker_connections 8192; }}
+                http {{ access_log off; sendfile on; tcp_nopush on; keepalive_requests 100000000; client_max_body_size 0;
+                client_body_temp_path {folder}/nginx-tmp; proxy_temp_path {folder}/nginx-tmp; fastcgi_temp_path {folder}/nginx-tmp;
+                uwsgi_temp_path {folder}/nginx-tmp; scgi_temp_path {folder}/nginx-tmp; default_type application/octet-stream;
+                server {{ listen 127.0.0.1:{self.port} ssl; ssl_certificate {cert}; ssl_certificate_key {key}; ssl_protocols TLSv1.3;
+                root {self.root}; dav_methods PUT DELETE; create_full_put_path on; }} }}""")
+        self.proc = subprocess.Popen(["nginx", "-p", folder, "-c", conf], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(100):
+            try:
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+        self.url = f"https://localhost:{self.port}"
+
+    def pids(self):
+        return children(self.proc.pid)
+
+    def stop(self):
+        self.proc.terminate()
+        self.proc.wait()
+
+
+class Store:
+    """State, predastore and (for the relayed rows) the gateway."""
+
+    def __init__(self, drives=1, preload=None, inits=()):
+        self.c = cloud_lib.Cloud()
+        self.preload = preload
+        if drives > 1:
+            inits = [*inits, "--drives", ",".join(os.path.join(self.c.dir, f"drive{i}") for i in range(drives))]
+        self.c.init(*inits)
+        self.c.start("state", "awsgw")
+        if preload:
+            os.environ["LD_PRELOAD"] = preload
+        self.c.start("predastore")
+        os.environ.pop("LD_PRELOAD", None)
+        self.url = f"https://localhost:{self.c.s3_port}"
+        self.relay_url = f"https://localhost:{self.c.port}"
+        self.s3 = self.client(self.url)
+        self.relay = self.client(self.relay_url)
+        self.s3.create_bucket(Bucket="bench", CreateBucketConfiguration={"LocationConstraint": cloud_lib.REGION})
+
+    def client(self, url):
+        return self.c.client("s3", endpoint=url, config=botocore.config.Config(
+            s3={"addressing_style": "path"}, request_checksum_calculation="when_required", response_checksum_validation="when_required"))
+
+    def pids(self):
+        return [self.c.procs["predastore"].pid]
+
+    def gateway_pids(self):
+        return [self.c.procs["awsgw"].pid]
+
+    def stats(self):
+        return self.c.spx_json("top", "storage")["stats"]
+
+    def urls(self, method, keys, relayed=False):
+        s3 = self.relay if relayed else self.s3
+        op = "put_object" if method == "PUT" else "get_object"
+        prefix = len(self.relay_url if relayed else self.url)
+        return [s3.generate_presigned_url(op, Params={"Bucket": "bench", "Key": k}, ExpiresIn=3600)[prefix:] for k in keys]
+
+    def stop(self):
+        self.c.close()
+
+
+def load_file(folder, name, method, paths):
+    path = os.path.join(folder, name)
+    with open(path, "w") as f:
+        f.writelines(f"{method} {p}\n" for p in paths)
+    return path
+
+
+def wrk(url, requests, body, conns):
+    """One run: operations, seconds, percentiles; anything but success ends the bench."""
+    p = subprocess.run(["wrk", "-t2", f"-c{conns}", f"-d{args.seconds}s", "--timeout", "30s", "-s", os.path.join(here, "load.lua"), url, "--",
+                        requests, str(body)], capture_output=True, text=True)
+    got = json.loads(p.stderr.strip().splitlines()[-1])
+    if got["status"] or got["socket"] or not got["requests"]:
+        raise SystemExit(f"wrk {url} {requests}: {got} {p.stdout}{p.stderr}")
+    return got
+
+
+def measure(pids, *run):
+    before = cpu_us(pids)
+    got = wrk(*run)
+    got["cpu_us"] = (cpu_us(pids) - before) / got["requests"]
+    got["rate"] = got["requests"] / got["us"] * 1e6
+    return got
+
+
+def compare(name, ours, theirs, target, unit="us"):
+    """Rounds in turn: CPU of an operation here, there, and the ratio."""
+    a, b = [], []
+    for _ in range(args.rounds):
+        b.append(measure(*theirs))
+        a.append(measure(*ours))
+    Row(f"{name}: nginx", f"CPU {unit}/op", [x["cpu_us"] for x in b])
+    Row(f"{name}: S3", f"CPU {unit}/op", [x["cpu_us"] for x in a],
+        note=f"{statistics.median(x['rate'] for x in a):,.0f} op/s, p50 {a[-1]['p50_us'] / 1000:.1f} ms, p99 {a[-1]['p99_us'] / 1000:.1f} ms; "
+             f"nginx {statistics.median(x['rate'] for x in b):,.0f} op/s")
+    Row(f"{name}: ratio", "x nginx", [x["cpu_us"] / y["cpu_us"] for x, y in zip(a, b)], target)
+    return a
+
+
+def wanted(word):
+    return not args.only or args.only in word
+
+
+def small_and_large(store, nginx, folder):
+    names = [f"k{i:05}" for i in range(N_URLS)]
+    for size, label, get_max, put_max, conns in ((4 * KIB, "4 KiB", 2.0, 2.5, 16), (MIB, "1 MiB", 1.5, 2.7, 8)):
+        keys = [f"{size}/{n}" for n in (names if size < MIB else names[:100])]
+        paths = [f"/bench/{k}" for k in keys]
+        put_ours = load_file(folder, f"put-ours-{size}", "PUT", store.urls("PUT", keys))
+        put_theirs = load_file(folder, f"put-theirs-{size}", "PUT", paths)
+        get_ours = load_file(folder, f"get-ours-{size}", "GET", store.urls("GET", keys))
+        get_theirs = load_file(folder, f"get-theirs-{size}", "GET", paths)
+        body = os.urandom(size)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda k, body=body: store.s3.put_object(Bucket="bench", Key=k, Body=body), keys))
+        os.makedirs(os.path.join(nginx.root, "bench", str(size)), exist_ok=True)
+        for p in paths:
+            with open(nginx.root + p, "wb") as f:
+                f.write(body)
+        if wanted("get"):
+            compare(f"GET {label}", (store.pids(), store.url, get_ours, 0, conns), (nginx.pids(), nginx.url, get_theirs, 0, conns), get_max)
+        if wanted("put"):
+            compare(f"PUT {label}", (store.pids(), store.url, put_ours, size, conns), (nginx.pids(), nginx.url, put_theirs, size, conns), put_max)
+        if wanted("relay") and size < MIB:
+            relayed = load_file(folder, "get-relayed", "GET", store.urls("GET", keys, relayed=True))
+            got = [measure(store.gateway_pids(), store.relay_url, relayed, 0, conns) for _ in range(args.rounds)]
+            Row(f"GET {label} through 9999: the gateway's share", "CPU us/op", [x["cpu_us"] for x in got])
+
+
+def durability(store, folder, nosync):
+    """64 clients that write: what syncing costs, and how many share a sync."""
+    keys = [f"sync/{i:05}" for i in range(4 * N_URLS)]
+    free = Store(preload=nosync)
+    try:
+        a, b, shares = [], [], []
+        for _ in range(args.rounds):
+            before = store.stats()
+            a.append(measure(store.pids(), store.url, load_file(folder, "put-sync", "PUT", store.urls("PUT", keys)), 4 * KIB, 64))
+            after = store.stats()
+            shares.append((after["syncs"] - before["syncs"]) / a[-1]["requests"])
+            b.append(measure(free.pids(), free.url, load_file(folder, "put-nosync", "PUT", free.urls("PUT", keys)), 4 * KIB, 64))
+    finally:
+        free.stop()
+    Row("PUT 4 KiB, 64 clients: durable", "op/s", [x["rate"] for x in a], note=f"p50 {a[-1]['p50_us'] / 1000:.1f} ms, p99 {a[-1]['p99_us'] / 1000:.1f} ms")
+    Row("PUT 4 KiB, 64 clients: syncing off", "op/s", [x["rate"] for x in b])
+    Row("PUT 4 KiB, 64 clients: durable beside syncing off", "x", [x["rate"] / y["rate"] for x, y in zip(a, b)], 0.8, is_max=False)
+    Row("PUT 4 KiB, 64 clients: syncs per PUT", "syncs", shares, 0.125)
+
+
+def curl(url, method, path):
+    """One transfer of a file by curl: seconds."""
+    what = ["-T", path] if method == "PUT" else ["-o", "/dev/null"]
+    start = time.monotonic()
+    p = subprocess.run(["curl", "-sS", "-k", "--fail", "-H", "Expect:", *what, url], capture_output=True, text=True)
+    if p.returncode != 0:
+        raise SystemExit(f"curl {method} {url}: {p.stderr}")
+    return time.monotonic() - start
+
+
+def md5_us(path):
+    """CPU of MD5 over the file, read from memory."""
+    with open(path, "rb") as f:
+        while f.read(MIB):
+            pass
+    before = time.process_time()
+    digest = hashlib.md5()
+    with open(path, "rb") as f:
+        while chunk := f.read(256 * KIB):
+            start = time.process_time()
+            digest.update(chunk)
+            before += 0 * start
+    whole = time.process_time() - before
+    before = time.process_time()
+    with open(path, "rb") as f:
+        while f.read(256 * KIB):
+            pass
+    return (whole - (time.process_time() - before)) * 1e6
+
+
+def one_gib(store, nginx, folder):
+    path = os.path.join(folder, "gib")
+    piece = os.urandom(MIB)
+    with open(path, "wb") as f:
+        for _ in range(1024):
+            f.write(piece)
+    puts, gets, floor_put, floor_get, put_s, get_s = [], [], [], [], [], []
+    os.makedirs(os.path.join(nginx.root, "gib"), exist_ok=True)
+    for _ in range(args.rounds):
+        before = cpu_us(nginx.pids())
+        curl(f"{nginx.url}/gib/one", "PUT", path)
+        floor_put.append(cpu_us(nginx.pids()) - before + md5_us(path))
+        before = cpu_us(nginx.pids())
+        curl(f"{nginx.url}/gib/one", "GET", path)
+        floor_get.append(cpu_us(nginx.pids()) - before)
+        before = cpu_us(store.pids())
+        put_s.append(curl(store.url + store.urls("PUT", ["gib"])[0], "PUT", path))
+        puts.append(cpu_us(store.pids()) - before)
+        before = cpu_us(store.pids())
+        get_s.append(curl(store.url + store.urls("GET", ["gib"])[0], "GET", path))
+        gets.append(cpu_us(store.pids()) - before)
+    Row("1 GiB PUT: S3", "CPU ms", [x / 1000 for x in puts], note=f"{1024 / statistics.median(put_s):,.0f} MiB/s")
+    Row("1 GiB PUT: floor (nginx and MD5)", "CPU ms", [x / 1000 for x in floor_put])
+    Row("1 GiB PUT: ratio", "x floor", [x / y for x, y in zip(puts, floor_put)], 1.15)
+    Row("1 GiB GET: S3", "CPU ms", [x / 1000 for x in gets], note=f"{1024 / statistics.median(get_s):,.0f} MiB/s")
+    Row("1 GiB GET: floor (nginx)", "CPU ms", [x / 1000 for x in floor_get])
+    Row("1 GiB GET: ratio", "x floor", [x / y for x, y in zip(gets, floor_get)], 1.15)
+    store.s3.delete_object(Bucket="bench", Key="gib")
+    os.unlink(path)
+
+
+def lists(store, folder):
+    store.s3.create_bucket(Bucket="many", CreateBucketConfiguration={"LocationConstraint": cloud_lib.REGION})
+    n = args.keys
+    paths = [store.s3.generate_presigned_url("put_object", Params={"Bucket": "many", "Key": f"d{i % 1000:03}/{i:07}"}, ExpiresIn=3600)[len(store.url):]
+             for i in range(n)]
+    halves = [load_file(folder, f"fill{h}", "PUT", paths[h::2]) for h in range(2)]
+    fill = os.path.join(folder, "fill.lua")
+    with open(fill, "w") as f: # every line once
+        f.write('local n = 0\nfunction setup(t) t:set("number", n) n = n + 1 end\n'
+                'function init(args) at = 0 requests = {} for line in io.lines(args[1 + number]) do local m, p = line:match("^(%S+) (%S+)$")\n'
+                'requests[#requests + 1] = wrk.format(m, p, nil, "x") end end\n'
+                'function request() at = at + 1 if at > #requests then wrk.thread:stop() at = #requests end return requests[at] end\n')
+    subprocess.run(["wrk", "-t2", "-c64", "-d3600s", "--timeout", "30s", "-s", fill, store.url, "--", *halves], capture_output=True, check=True)
+    label = f"{n:,} keys"
+    for name, extra, target in (("list 1,000", {}, 10), ("list by delimiter", {"Delimiter": "/"}, 20)):
+        took, cpu = [], []
+        for i in range(20):
+            start = {} if extra else {"StartAfter": f"d{i * 37 % 1000:03}/"}
+            before, clock = cpu_us(store.pids()), time.monotonic()
+            url = store.s3.generate_presigned_url("list_objects_v2", Params={"Bucket": "many", **extra, **start})
+            got = subprocess.run(["curl", "-sS", "-k", "-o", "/dev/null", "-w", "%{time_starttransfer} %{time_appconnect} %{http_code}", url],
+                                 capture_output=True, text=True, check=True).stdout.split()
+            assert got[2] == "200", got
+            took.append((float(got[0]) - float(got[1])) * 1000)
+            cpu.append((cpu_us(store.pids()) - before) / 1000)
+            del clock
+        Row(f"{name} of {label}", "ms", took, target)
+
+
+def idle(store):
+    """Connections that have handshaken and say nothing."""
+    want = 5000
+    before = rss_kib(store.pids()[0])
+    context = ssl.create_default_context(cafile=store.c.ca)
+    kept = []
+    for i in range(want):
+        s = socket.create_connection(("127.0.0.1", store.c.s3_port), source_address=(f"127.0.1.{1 + i % 50}", 0))
+        kept.append(context.wrap_socket(s, server_hostname="localhost"))
+    alive = 0
+    grown = (rss_kib(store.pids()[0]) - before) / 1024
+    start = time.monotonic()
+    store.s3.head_bucket(Bucket="bench")
+    took = (time.monotonic() - start) * 1000
+    for s in kept:
+        s.setblocking(False)
+        try:
+            alive += s.recv(1) != b""
+        except (ssl.SSLWantReadError, BlockingIOError):
+            alive += 1
+        except OSError:
+            pass
+    for s in kept:
+        s.close()
+    Row(f"{alive:,} idle TLS connections of {want:,}: memory", "MiB", [grown], 200, note=f"a request beside them took {took:.1f} ms")
+
+
+def erasure(store, folder):
+    other = Store(drives=6)
+    try:
+        keys = [f"rs/{i}" for i in range(100)]
+        a, b = [], []
+        for _ in range(args.rounds):
+            a.append(measure(store.pids(), store.url, load_file(folder, "rs10", "PUT", store.urls("PUT", keys)), MIB, 8))
+            b.append(measure(other.pids(), other.url, load_file(folder, "rs42", "PUT", other.urls("PUT", keys)), MIB, 8))
+    finally:
+        other.stop()
+    Row("PUT 1 MiB, RS(1,0)", "CPU us/op", [x["cpu_us"] for x in a])
+    Row("PUT 1 MiB, RS(4,2)", "CPU us/op", [x["cpu_us"] for x in b])
+    Row("PUT 1 MiB, RS(4,2) beside RS(1,0)", "x", [y["cpu_us"] / x["cpu_us"] for x, y in zip(a, b)], 1.3)
+
+
+def machine():
+    model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
+    fs = subprocess.run(["stat", "-f", "-c", "%T", "/tmp"], capture_output=True, text=True).stdout.strip()
+    return {"cpu": model, "cpus": os.cpu_count(), "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB, 1),
+            "kernel": platform.release(), "file_system": fs, "load_1min": os.getloadavg()[0],
+            "nginx": subprocess.run(["nginx", "-v"], capture_output=True, text=True).stderr.strip().split("/")[-1],
+            "openssl": subprocess.run(["openssl", "version"], capture_output=True, text=True).stdout.split()[1]}
+
+
+def write_results(before):
+    doc = {"bench": "s3", "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%MZ"), "machine": before,
+           "load_1min_at_end": os.getloadavg()[0], "rounds": args.rounds, "seconds": args.seconds, "rows": [r.json() for r in rows]}
+    with open(args.json, "w") as f:
+        json.dump(doc, f, indent=1)
+        f.write("\n")
+    with open(os.path.splitext(args.json)[0] + ".md", "w") as f:
+        f.write(f"# S3, {doc['date']}\n\n{before['cpu']}, {before['cpus']} CPUs, {before['memory_gib']} GiB, Linux {before['kernel']}, "
+                f"{before['file_system']}, nginx {before['nginx']}, OpenSSL {before['openssl']}. Load at the start {before['load_1min']:.1f}, at the end "
+                f"{doc['load_1min_at_end']:.1f}. {args.rounds} rounds of {args.seconds} s, in turn; medians.\n\n"
+                "| what | value | unit | range | target | reached |\n|---|---|---|---|---|---|\n")
+        for r in rows:
+            target = "" if r.target is None else f"{r.sign} {r.target:g}"
+            f.write(f"| {r.name}{'; ' + r.note if r.note else ''} | {r.value:,.2f} | {r.unit} | {r.low:,.2f} - {r.high:,.2f} | {target} | "
+                    f"{'' if r.ok is None else 'yes' if r.ok else 'no'} |\n")
+
+
+def main():
+    global args
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--json", default=os.path.join(here, "..", "results", "s3.json"))
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--seconds", type=int, default=3)
+    p.add_argument("--keys", type=int, default=100_000)
+    p.add_argument("--only", default="")
+    args = p.parse_args()
+    lost = [x for x in ("wrk", "nginx", "openssl", "cc", "curl") if not shutil.which(x)]
+    if lost:
+        print(f"not measured: {', '.join(lost)} not installed (apt-get install wrk nginx-light)")
+        return
+    import resource
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(65536, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
+    before = machine()
+    store = Store()
+    nginx = None
+    try:
+        folder = store.c.dir
+        nosync = os.path.join(folder, "nosync.so")
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", nosync, os.path.join(here, "nosync.c")], check=True)
+        nginx = Nginx(folder, os.path.join(store.c.data, "predastore/server.pem"), os.path.join(store.c.data, "predastore/server.key"))
+        if wanted("get put relay"):
+            small_and_large(store, nginx, folder)
+        if wanted("sync"):
+            durability(store, folder, nosync)
+        if wanted("gib"):
+            one_gib(store, nginx, folder)
+        if wanted("erasure"):
+            erasure(store, folder)
+        if wanted("idle"):
+            idle(store)
+        if wanted("list"):
+            lists(store, folder)
+    finally:
+        if nginx:
+            nginx.stop()
+        store.stop()
+        if rows:
+            write_results(before)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    main()
