@@ -11,13 +11,13 @@
 
 enum { S3_CORS_RULES_MAX = 100, S3_CORS_ID_MAX = 255 };
 
-struct s3_cors_rule {
+struct s3_cors_entry {
     struct str id; /* STR_NONE when absent */
     struct aws_str_list methods, origins, headers, expose;
     struct opt_i64 max_age_s;
 };
 struct s3_cors {
-    const struct s3_cors_rule *rules;
+    const struct s3_cors_entry *rules;
     size_t n_rules;
 };
 MUST_CHECK int s3_cors_check(const struct s3_cors *c, struct err *err);
