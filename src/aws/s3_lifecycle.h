@@ -58,6 +58,7 @@ enum s3_life_action {
     S3_LIFE_DELETE_VERSION, /* remove this version for good */
     S3_LIFE_DELETE_MARKER,  /* remove this delete marker */
 };
+/* 'ret_rule' (may be NULL, also of s3_life_upload()): which rule says so. */
 enum s3_life_action s3_life_object(const struct s3_life *l, const struct s3_life_object *o,
                                    uint64_t now_ns, const struct s3_life_rule **ret_rule);
 /* Is an unfinished upload to be aborted? */
