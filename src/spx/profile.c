@@ -59,10 +59,18 @@ static const struct profile_pair *pair_of(struct str line, const struct profile_
     return NULL;
 }
 
+/* A value of several lines is a table of its own: each further line is indented. */
 static void add_pair(struct buf *out, const struct profile_pair *p, const char *eol)
 {
-    if (str_is_set(p->value)) {
-        buf_fmt(out, "%s = %.*s%s", p->key, STR_ARG(p->value), eol);
+    struct str rest = p->value, line = STR_NONE;
+    bool is_first = true;
+    while (str_is_set(rest) && str_next(&rest, '\n', &line)) {
+        if (is_first) {
+            buf_fmt(out, line.n ? "%s = %.*s%s" : "%s =%.*s%s", p->key, STR_ARG(line), eol);
+        } else {
+            buf_fmt(out, "    %.*s%s", STR_ARG(line), eol);
+        }
+        is_first = false;
     }
 }
 
@@ -230,6 +238,8 @@ static int write_both(const struct profile *p, const char *config, const char *c
         {"region", str_c(p->region)},
         {"endpoint_url", str_c(p->endpoint)},
         {"ca_bundle", str_c(p->ca_path)},
+        /* boto3 would sign URLs for old regions, of which ours bears a name, in the way of 2006. */
+        {"s3", STR("\naddressing_style = path\nsignature_version = s3v4")},
     };
     const struct profile_pair cred[] = {
         {"aws_access_key_id", p->access_key},

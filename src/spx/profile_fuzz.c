@@ -11,6 +11,7 @@ static const struct profile_pair pairs[] = {
     {"region", {"r1", 2}},
     {"endpoint_url", {"https://h", 9}},
     {"aws_session_token", {NULL, 0}},
+    {"s3", {"\na = b\nc = d", 12}},
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#define S3_LINES "s3 =\n    addressing_style = path\n    signature_version = s3v4\n"
+
 static const struct profile_pair pairs[] = {
     {"region", {"r1", 2}},
     {"endpoint_url", {"https://h:9999", 14}},
@@ -116,7 +118,7 @@ static void test_files(void **state)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(profile_write(&u, &p, config, credentials, sizeof(config), NULL), 0);
         expect_file(config, "[profile spinifex]\nregion = r\nendpoint_url = "
-                            "https://h:1\nca_bundle = /ca.pem\n");
+                            "https://h:1\nca_bundle = /ca.pem\n" S3_LINES);
         expect_file(credentials,
                     "[spinifex]\naws_access_key_id = AKIA\naws_secret_access_key = s\n");
     }
@@ -131,7 +133,7 @@ static void test_files(void **state)
     setenv("AWS_SHARED_CREDENTIALS_FILE", "~/creds", 1);
     assert_int_equal(profile_write(&u, &p, config, credentials, sizeof(config), NULL), 0);
     expect_file(real, "[default]\nx = 1\n\n[profile spinifex]\nregion = r\nendpoint_url = "
-                      "https://h:1\nca_bundle = /ca.pem\n");
+                      "https://h:1\nca_bundle = /ca.pem\n" S3_LINES);
     expect_file(tmpdir_path(&d, "creds", path),
                 "[spinifex]\naws_access_key_id = AKIA\naws_secret_access_key = s\n");
     struct stat st;
