@@ -55,12 +55,9 @@ static int check_token(struct arena *a, const struct s3_auth_scope *s,
     return 0;
 }
 
-int s3_auth_key(struct arena *a, const struct sigv4_opts *o, const struct s3_auth_scope *scope,
-                uint64_t now_ns, struct aws_key *ret, uint8_t ret_sign_key[32],
-                struct s3_extra *extra, struct err *err)
+static int check_scope(const struct sigv4_opts *o, const struct s3_auth_scope *scope,
+                       struct s3_extra *extra, struct err *err)
 {
-    struct aws_key key = {.secret = STR_NONE};
-    struct err find_err = ERR_INIT;
     if (o->service.n > 0 && !str_eq(scope->service, o->service)) {
         return bad_scope(scope, "service", scope->service, o->service, err);
     }
@@ -69,7 +66,20 @@ int s3_auth_key(struct arena *a, const struct sigv4_opts *o, const struct s3_aut
         s3_extra_add(extra, "Region", o->region);
         return bad_scope(scope, "region", scope->region, o->region, err);
     }
-    int rc = o->find(o->find_ctx, a, scope->access_key, &key, &find_err);
+    return 0;
+}
+
+int s3_auth_key(struct arena *a, const struct sigv4_opts *o, const struct s3_auth_scope *scope,
+                uint64_t now_ns, struct aws_key *ret, uint8_t ret_sign_key[32],
+                struct s3_extra *extra, struct err *err)
+{
+    struct aws_key key = {.secret = STR_NONE};
+    struct err find_err = ERR_INIT;
+    int rc = scope->has_none ? 0 : check_scope(o, scope, extra, err);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = o->find(o->find_ctx, a, scope->access_key, &key, &find_err);
     if (rc < 0) {
         return rc == -ENOENT ? unknown_key(a, scope->access_key, extra, err)
                              : fail(err, rc, find_err.name ? find_err.name : "InternalError",
@@ -79,10 +89,13 @@ int s3_auth_key(struct arena *a, const struct sigv4_opts *o, const struct s3_aut
     if (rc < 0) {
         return rc;
     }
+    *ret = key;
+    if (scope->has_none) {
+        return 0;
+    }
     const struct sigv4_auth id = {
         .date = scope->date, .region = scope->region, .service = scope->service};
     sigv4_cached_key(o->cache, key.secret, &id, ret_sign_key);
-    *ret = key;
     return 0;
 }
 

@@ -63,6 +63,7 @@ struct s3_auth_scope {
     struct str access_key, date, region, service; /* of the credential */
     struct str session_token;                     /* STR_NONE when absent */
     bool is_header_form;                          /* which code a wrong scope gets */
+    bool has_none; /* forms signed in the old way have no scope: only the key is looked at */
 };
 MUST_CHECK int s3_auth_key(struct arena *a, const struct sigv4_opts *o,
                            const struct s3_auth_scope *scope, uint64_t now_ns,

@@ -53,7 +53,10 @@ struct str s3_form_filename(const struct s3_form *f);  /* last part of the path,
 struct str s3_form_file_type(const struct s3_form *f); /* Content-Type of the file's part */
 
 /* Who sends it: x-amz-algorithm, x-amz-credential, x-amz-date, x-amz-signature over the policy
- * (as base64). No policy: anonymous. SigV2 fields are refused. */
+ * (as base64). No policy: anonymous. The old form (AWSAccessKeyId and signature: HMAC-SHA1 over
+ * the policy) is refused, unless o->flags has S3_FORM_OLD_SIGNATURE: many forms in use and the
+ * public test suite sign so, and the policy is what limits them either way. */
+#define S3_FORM_OLD_SIGNATURE 64u
 MUST_CHECK int s3_form_auth(struct arena *a, const struct sigv4_opts *o,
                             const struct s3_form *f, uint64_t now_ns, struct s3_auth *ret,
                             struct s3_extra *extra, struct err *err);
@@ -62,10 +65,11 @@ struct s3_form_upload {
     struct str key;              /* ${filename} is put in */
     uint64_t min_size, max_size; /* content-length-range; 0 and UINT64_MAX without */
     bool has_range;
-    struct str redirect; /* success_action_redirect (or redirect), STR_NONE */
-    int success_status;  /* 200, 201 or 204 */
+    struct str tagging_xml; /* the field "tagging": <Tagging>..., STR_NONE */
+    struct str redirect;    /* success_action_redirect (or redirect), STR_NONE */
+    int success_status;     /* 200, 201 or 204 */
     /* The fields as headers, for the decoder of PutObject: Content-Type, Cache-Control,
-     * x-amz-meta-*, x-amz-storage-class, ... and tagging/acl as x-amz-tagging/x-amz-acl. */
+     * x-amz-meta-*, x-amz-storage-class, ...; acl as x-amz-acl. */
     const struct http_header *headers;
     size_t n_headers;
 };
@@ -82,7 +86,7 @@ MUST_CHECK int s3_form_size_check(struct arena *a, const struct s3_form_upload *
 struct str s3_form_redirect(struct arena *a, const struct s3_form_upload *u, struct str bucket,
                             struct str etag);
 
-/* ---- the policy alone (tests, fuzzers) ---- */
+/* ---- the policy alone ---- */
 
 struct s3_form_field {
     struct str name, value;
