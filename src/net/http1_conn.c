@@ -45,22 +45,21 @@ void http_conn_refuse(struct http_conn *c, int status, const char *why)
 
 static bool step_tls(struct http_conn *c)
 {
-    if (!c->is_readable && c->is_write_blocked) {
+    if (!c->is_readable) {
         return false;
     }
     int r = tls_conn_handshake(c->tls);
+    if (http_io_flush(c) < 0) { /* what it says, an alert too */
+        r = -EPIPE;
+    }
     if (r == -EAGAIN) {
-        bool is_out = tls_conn_want(c->tls) == EPOLLOUT;
-        c->is_readable = is_out;
-        c->is_write_blocked = true;
+        c->is_readable = false;
         return false;
     }
     if (r < 0) {
         http_conn_die(c);
         return true;
     }
-    c->is_write_blocked = false;
-    c->is_readable = true;
     http_idle_leave(c); /* and enters anew, as the youngest */
     http_set_phase(c, HTTP_HEAD);
     return true;
@@ -139,6 +138,10 @@ static void close_gently(struct http_conn *c)
     int n_unread = 0;
     if (c->tls) {
         tls_conn_shutdown(c->tls);
+        if (http_io_flush(c) < 0) {
+            http_conn_die(c);
+            return;
+        }
     }
     if (!c->is_eof && !c->is_unread && c->cur.n == 0 &&
         (ioctl(c->fd, FIONREAD, &n_unread) < 0 || n_unread == 0)) {
@@ -156,14 +159,14 @@ static void close_gently(struct http_conn *c)
 
 static bool step_output(struct http_conn *c)
 {
-    if (c->phase == HTTP_DEAD || c->phase == HTTP_TLS) {
+    if (c->phase == HTTP_DEAD) {
         return http_request_step_drain(c);
     }
     if (http_io_flush(c) < 0) {
         http_conn_die(c);
         return true;
     }
-    if (c->is_closing && c->out.n_bytes == 0 && c->phase != HTTP_LINGER &&
+    if (c->is_closing && http_unsent(c) == 0 && c->phase != HTTP_LINGER &&
         (!c->req || c->req->is_aborted)) {
         close_gently(c);
         return true;
@@ -209,7 +212,8 @@ static bool is_dribbling(struct http_conn *c, size_t n)
 
 static bool step_read(struct http_conn *c)
 {
-    if (!c->is_readable || !wants_input(c)) {
+    /* Of a body what is there is used first: it goes piece by piece, and would pile up. */
+    if (!c->is_readable || !wants_input(c) || (c->phase == HTTP_BODY && c->cur.n > 0)) {
         return false;
     }
     char *p = c->w->scratch;
@@ -275,14 +279,14 @@ static void update_events(struct http_conn *c)
 {
     uint32_t want = 0;
     if (c->phase == HTTP_TLS) {
-        want = tls_conn_want(c->tls) ? tls_conn_want(c->tls) : EPOLLIN;
+        want = http_unsent(c) ? EPOLLIN | EPOLLOUT : EPOLLIN;
     } else {
         if (wants_input(c) || (c->phase == HTTP_WAIT && !c->is_readable)) {
             /* While an answer is waited for, the interest stays until something really comes:
              * most times nothing does, and two system calls are saved. */
             want |= EPOLLIN;
         }
-        if (c->out.n_bytes) {
+        if (http_unsent(c)) {
             /* TLS may have to read before it can write (a key update). */
             want |= c->tls && tls_conn_want(c->tls) == EPOLLIN ? EPOLLIN | EPOLLOUT : EPOLLOUT;
         }
@@ -312,7 +316,7 @@ static uint64_t next_deadline(struct http_conn *c)
     case HTTP_LINGER: d = c->phase_ns + HTTP_LINGER_NS; break;
     default: break;
     }
-    if (c->out.n_bytes && c->write_ns) {
+    if (http_unsent(c) && c->write_ns) {
         d = MIN(d, c->write_ns + o->body_timeout_ns);
     }
     return d;
@@ -391,7 +395,7 @@ void http_conn_run(struct http_conn *c)
     /* A handshake that goes on makes way too: else one that never ends would be worth more than
      * a customer. */
     bool is_idle = c->phase == HTTP_TLS ||
-                   (c->phase == HTTP_HEAD && c->in.n == 0 && c->out.n_bytes == 0 && !c->req);
+                   (c->phase == HTTP_HEAD && c->in.n == 0 && http_unsent(c) == 0 && !c->req);
     if (is_idle && !c->is_idle) {
         http_idle_enter(c);
     } else if (!is_idle) {
@@ -446,7 +450,7 @@ static void on_timer(void *ctx)
         return;
     }
     log_debug("http.deadline", KV_U64("phase", c->phase));
-    if (c->out.n_bytes || c->phase == HTTP_TLS || c->phase == HTTP_LINGER ||
+    if (http_unsent(c) || c->phase == HTTP_TLS || c->phase == HTTP_LINGER ||
         (c->phase == HTTP_HEAD && c->in.n == 0)) {
         http_conn_kill(c);
         return;
@@ -486,7 +490,7 @@ void http_conn_start(void *ctx)
     c->is_readable = true;
     c->events = EPOLLIN;
     if (s->o.tls) {
-        c->tls = tls_conn_new(s->o.tls, c->fd);
+        c->tls = tls_conn_new(s->o.tls, c->fd, &c->sealed);
     }
     if ((s->o.tls && !c->tls) || atomic_load(&s->is_forced) ||
         loop_fd_add(c->w->l, c->fd, c->events, on_event, c, &c->h) < 0) {

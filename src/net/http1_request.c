@@ -219,7 +219,7 @@ static void take_pending(struct http_conn *c, struct http_req *req, bool *ret_ab
         start_answer(c, req, is_close, is_last);
     }
     chunkq_move(&c->out, &body);
-    atomic_store_explicit(&c->n_out, c->out.n_bytes, memory_order_relaxed);
+    atomic_store_explicit(&c->n_out, http_unsent(c), memory_order_relaxed);
     req->is_answered = req->is_started && is_last;
 }
 
@@ -268,7 +268,7 @@ bool http_request_step_drain(struct http_conn *c)
     }
     void (*fn)(struct http_req * req, void *user) = NULL;
     pthread_mutex_lock(&req->mu);
-    size_t n = req->pend_head.n_bytes + req->pend.n_bytes + c->out.n_bytes;
+    size_t n = req->pend_head.n_bytes + req->pend.n_bytes + http_unsent(c);
     if (req->drain_fn && (n < req->drain_below || req->is_gone)) {
         fn = req->drain_fn;
         req->drain_fn = NULL;

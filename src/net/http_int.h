@@ -91,7 +91,7 @@ struct http_conn {
     struct str cur; /* the unused bytes during a run: of 'in' or of the worker's buffer */
     struct http1_scan scan;
     struct http1_body body;
-    struct chunkq out;
+    struct chunkq out, sealed; /* what waits to be sent: plain, and as TLS records */
     atomic_size_t n_out;
     struct http_req *req;
     bool is_running, is_idle, is_readable, is_eof, is_closing, is_unread, is_write_blocked;
@@ -176,6 +176,10 @@ void http_idle_leave(struct http_conn *c);
 static inline uint64_t http_now(const struct http_conn *c)
 {
     return loop_now_ns(c->w->l);
+}
+static inline size_t http_unsent(const struct http_conn *c)
+{
+    return c->out.n_bytes + c->sealed.n_bytes;
 }
 static inline void http_set_phase(struct http_conn *c, enum http_phase phase)
 {

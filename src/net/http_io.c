@@ -3,26 +3,20 @@
 #include <errno.h>
 #include <sys/socket.h>
 
-#define MAX_IOV 16
-#define RECORD_SIZE \
-    16384u /* of TLS; larger writes are cut by OpenSSL, smaller ones cost a record each */
+#define MAX_IOV     16
+#define RECORD_SIZE 16384u /* of TLS; smaller writes cost a record each */
+/* Records made before they are sent: one system call for many, without growing what a slow client
+ * costs. */
+#define SEAL_MAX    (8 * RECORD_SIZE)
 
-static void note_sent(struct http_conn *c, size_t n)
-{
-    chunkq_drop(&c->out, n);
-    atomic_store_explicit(&c->n_out, c->out.n_bytes, memory_order_relaxed);
-    c->write_ns = 0;
-}
-
-/* Small blocks are copied together, so that they leave in one record. When a write is tried
- * again OpenSSL wants at least as many bytes as before: the queue only grows between two tries,
- * so that holds. */
-static ssize_t send_tls(struct http_conn *c)
+/* Small blocks are copied together, so that they leave in one record. */
+static ssize_t seal_one(struct http_conn *c)
 {
     struct iovec iov[MAX_IOV];
     size_t n_iov = chunkq_iov(&c->out, iov, MAX_IOV);
     if (n_iov == 1 || iov[0].iov_len >= RECORD_SIZE) {
-        return tls_conn_write(c->tls, iov[0].iov_base, iov[0].iov_len);
+        return tls_conn_write(c->tls, iov[0].iov_base,
+                              MIN(iov[0].iov_len, (size_t)RECORD_SIZE));
     }
     char record[RECORD_SIZE];
     size_t n = 0;
@@ -34,18 +28,46 @@ static ssize_t send_tls(struct http_conn *c)
     return tls_conn_write(c->tls, record, n);
 }
 
-static ssize_t send_plain(struct http_conn *c)
+static int seal(struct http_conn *c)
+{
+    while (c->out.n_bytes && c->sealed.n_bytes < SEAL_MAX) {
+        ssize_t n = seal_one(c);
+        if (n < 0) {
+            return (int)n;
+        }
+        chunkq_drop(&c->out, (size_t)n);
+    }
+    atomic_store_explicit(&c->n_out, http_unsent(c), memory_order_relaxed);
+    return 0;
+}
+
+static ssize_t send_some(struct http_conn *c, struct chunkq *q)
 {
     struct iovec iov[MAX_IOV];
-    struct msghdr m = {.msg_iov = iov, .msg_iovlen = chunkq_iov(&c->out, iov, MAX_IOV)};
+    struct msghdr m = {.msg_iov = iov, .msg_iovlen = chunkq_iov(q, iov, MAX_IOV)};
     ssize_t n = sendmsg(c->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
     return n < 0 ? -errno : n;
 }
 
+static void note_sent(struct http_conn *c, struct chunkq *q, size_t n)
+{
+    chunkq_drop(q, n);
+    atomic_store_explicit(&c->n_out, http_unsent(c), memory_order_relaxed);
+    c->write_ns = 0;
+}
+
 int http_io_flush(struct http_conn *c)
 {
-    while (c->out.n_bytes && !c->is_write_blocked) {
-        ssize_t n = c->tls ? send_tls(c) : send_plain(c);
+    struct chunkq *q = c->tls ? &c->sealed : &c->out;
+    while (http_unsent(c) && !c->is_write_blocked) {
+        int r = c->tls && c->phase != HTTP_TLS ? seal(c) : 0;
+        if (r == -EAGAIN && q->n_bytes == 0) {
+            return 0; /* TLS wants to read first */
+        }
+        if (r < 0 && r != -EAGAIN) {
+            return r;
+        }
+        ssize_t n = send_some(c, q);
         if (n == -EINTR) {
             continue;
         }
@@ -59,7 +81,7 @@ int http_io_flush(struct http_conn *c)
         if (n < 0) {
             return (int)n;
         }
-        note_sent(c, (size_t)n);
+        note_sent(c, q, (size_t)n);
     }
     return 0;
 }
@@ -90,6 +112,7 @@ void http_io_close(struct http_conn *c)
         c->fd = -1;
     }
     chunkq_done(&c->out);
+    chunkq_done(&c->sealed);
     atomic_store_explicit(&c->n_out, 0, memory_order_relaxed);
     buf_done(&c->in);
     c->cur = STR_NONE;

@@ -398,6 +398,30 @@ static void test_hold(void **state)
     tw_each(case_hold, (struct http_server_opts){0}, true);
 }
 
+/* Chunks far smaller than what a read brings, as fast as they go. */
+static void case_small_chunks(struct fixture *f)
+{
+    struct tc c;
+    struct tc_answer a;
+    AUTO_BUF body;
+    buf_init(&body, 8 << 20);
+    for (int i = 0; i < 100000; i++) {
+        buf_addc(&body, "10\r\n0123456789abcdef\r\n");
+    }
+    buf_addc(&body, "0\r\n\r\n");
+    assert_int_equal(tw_connect(f, &c), 0);
+    tc_send(&c, "PUT /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
+    tc_send_n(&c, body.p, body.n);
+    assert_int_equal(tc_read(&c, &a, false), 200);
+    assert_string_equal(a.body, "PUT 1600000");
+    tc_close(&c);
+}
+
+static void test_small_chunks(void **state)
+{
+    tw_each(case_small_chunks, (struct http_server_opts){0}, true);
+}
+
 /* One server, two ways: this body is collected, the next one streams. */
 static void case_collect(struct fixture *f)
 {
@@ -439,7 +463,7 @@ int main(void)
         cmocka_unit_test(test_continue), cmocka_unit_test(test_early),
         cmocka_unit_test(test_stream),   cmocka_unit_test(test_broken),
         cmocka_unit_test(test_abort),    cmocka_unit_test(test_hold),
-        cmocka_unit_test(test_collect),
+        cmocka_unit_test(test_collect),  cmocka_unit_test(test_small_chunks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -153,19 +153,59 @@ uint64_t tls_server_not_after_ns(struct tls_server *t)
     return v;
 }
 
+/* ---- where records go: a queue, so that many leave in one system call ---- */
+
+static int queue_write(BIO *bio, const char *p, size_t n, size_t *ret_n)
+{
+    chunkq_add(BIO_get_data(bio), str_n(p, n));
+    *ret_n = n;
+    return 1;
+}
+
+static long queue_ctrl(BIO *bio, int cmd, long num, void *ptr)
+{
+    return cmd == BIO_CTRL_FLUSH;
+}
+
+static int queue_create(BIO *bio)
+{
+    BIO_set_init(bio, 1);
+    return 1;
+}
+
+static BIO_METHOD *queue_method;
+static pthread_once_t queue_once = PTHREAD_ONCE_INIT;
+
+static void make_queue_method(void)
+{
+    queue_method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "queue");
+    if (!queue_method || BIO_meth_set_write_ex(queue_method, queue_write) != 1 ||
+        BIO_meth_set_ctrl(queue_method, queue_ctrl) != 1 ||
+        BIO_meth_set_create(queue_method, queue_create) != 1) {
+        abort();
+    }
+}
+
 /* ---- one connection ---- */
 
-struct tls_conn *tls_conn_new(struct tls_server *t, int fd)
+struct tls_conn *tls_conn_new(struct tls_server *t, int fd, struct chunkq *out)
 {
+    pthread_once(&queue_once, make_queue_method);
     pthread_mutex_lock(&t->mu);
     SSL *ssl = SSL_new(t->ctx); /* takes a reference to the context */
     pthread_mutex_unlock(&t->mu);
     struct tls_conn *c = calloc(1, sizeof(*c));
-    if (!ssl || !c || SSL_set_fd(ssl, fd) != 1) {
+    BIO *in = BIO_new_socket(fd, BIO_NOCLOSE), *queue = BIO_new(queue_method);
+    if (!ssl || !c || !in || !queue) {
+        BIO_free(in);
+        BIO_free(queue);
         SSL_free(ssl);
         free(c);
         return NULL;
     }
+    BIO_set_data(queue, out);
+    SSL_set0_rbio(ssl, in);
+    SSL_set0_wbio(ssl, queue);
     SSL_set_accept_state(ssl);
     c->ssl = ssl;
     return c;

@@ -281,7 +281,7 @@ static void copy_answer(struct s3_call *c, const struct ochange *ch, const struc
     struct oversion v = {.rec = ch->rec, .is_latest = true};
     v.rec.time_ns = ch->time_ns;
     res->e_tag = s3_quoted(c->arena, ch->rec.etag);
-    res->last_modified = some_time(ch->time_ns);
+    res->last_modified = some_time(ch->time_ns - ch->time_ns % NS_PER_S);
     S3_SUM_OUT(res, c->arena, &ch->rec.sum, 0);
     res->checksum_type = s3_osum_type(&ch->rec.sum);
     out->copy_object_result = res;
@@ -363,7 +363,7 @@ int op_upload_part_copy(struct s3_call *c, const void *input, void *output, stru
     }
     struct s3_copy_part_result *res = arena_new_of(c->arena, struct s3_copy_part_result);
     res->e_tag = s3_quoted(c->arena, ch.rec.etag);
-    res->last_modified = some_time(ch.time_ns);
+    res->last_modified = some_time(ch.time_ns - ch.time_ns % NS_PER_S);
     S3_SUM_OUT(res, c->arena, &ch.rec.sum, 0);
     out->copy_part_result = res;
     out->copy_source_version_id = source_version(c, &s);

@@ -67,7 +67,9 @@ static int check_fields(struct front_call *fc, struct err *err)
     }
     c->t.op = REST_OP_POST_FORM;
     s3_change_init(c, &fc->change, OCHANGE_PUT);
-    if ((r = s3_take_all(c, &fc->change.rec, err)) < 0) {
+    if ((r = s3_take_all(c, &fc->change.rec, err)) < 0 ||
+        (str_is_set(fc->upload.tagging_xml) &&
+         (r = s3_take_tags_xml(c, fc->upload.tagging_xml, &fc->change.rec, err)) < 0)) {
         return r;
     }
     x.n = 0;

@@ -95,6 +95,32 @@ static int decode_now(struct front_call *fc, struct err *err)
     return r < 0 ? r : front_authorize(fc, input, err);
 }
 
+/* The checksums of CompleteMultipartUpload are the object's, not those of its XML: the body is
+ * read without them. The handler sees c->rq.headers, which keep them. */
+static int begin_complete(struct front_call *fc, struct err *err)
+{
+    const struct http_header *all = fc->auth.headers;
+    size_t n_all = fc->auth.n_headers, n = 0;
+    struct http_header *v = arena_array(fc->c.arena, n_all + 1, sizeof(*v));
+    if (!v) {
+        return fail(err, -ENOMEM, "InternalError", "the arena of a request is full");
+    }
+    for (size_t i = 0; i < n_all; i++) {
+        if (!s3_sum_by_header(all[i].name) &&
+            !str_ieqc(all[i].name, "x-amz-checksum-algorithm") &&
+            !str_ieqc(all[i].name, "x-amz-checksum-type")) {
+            v[n++] = all[i];
+        }
+    }
+    fc->auth.headers = v;
+    fc->auth.n_headers = n;
+    int r = intake_begin(fc, SINK_XML, rows[fc->c.t.op].body_max, S3_SUM_NO_DEFAULT,
+                         S3_SUM_NONE, err);
+    fc->auth.headers = all;
+    fc->auth.n_headers = n_all;
+    return r;
+}
+
 static int begin_others(struct front_call *fc, struct err *err)
 {
     int op = fc->c.t.op;
@@ -103,6 +129,9 @@ static int begin_others(struct front_call *fc, struct err *err)
     }
     if (!rows[op].body_max) {
         return 0;
+    }
+    if (op == S3_OP_COMPLETE_MULTIPART_UPLOAD) {
+        return begin_complete(fc, err);
     }
     unsigned flags = S3_SUM_NO_DEFAULT | (rest_op_wants_checksum(op) ? S3_SUM_NEED_ONE : 0u);
     return intake_begin(fc, SINK_XML, rows[op].body_max, flags, S3_SUM_NONE, err);
@@ -296,7 +325,7 @@ int front_new(const struct front_opts *o, struct front **ret, struct err *err)
                                  .region = o->s3->region,
                                  .global_region = STR("us-east-1"),
                                  .service = STR("s3"),
-                                 .flags = SIGV4_S3};
+                                 .flags = SIGV4_S3 | S3_FORM_OLD_SIGNATURE};
     f->local.is_unix = true;
     if ((r = make_server(f, &f->tls, "predastore", o->tls, o->n_loops, err)) < 0 ||
         (r = make_server(f, &f->local, "predastore-local", NULL, 1, err)) < 0) {

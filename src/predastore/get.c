@@ -7,13 +7,15 @@
 #include "aws/s3_range.h"
 #include "base/num.h"
 #include "base/time.h"
+#include "ostore/body.h"
 
 #include <errno.h>
 
-#define PIECE      (64u * 1024)  /* of a stream */
-#define QUEUE_HIGH (512u * 1024) /* unsent bytes of one answer */
+#define PIECE      (4 * BODY_PLAIN) /* of a stream: whole blocks, which need no second copy */
+#define QUEUE_HIGH (512u * 1024)    /* unsent bytes of one answer */
 #define QUEUE_LOW  (192u * 1024)
-#define ONE_PIECE  (128u * 1024) /* bodies up to here are read whole before the head goes out */
+#define ONE_PIECE \
+    (8 * BODY_PLAIN) /* bodies up to here are read whole before the head goes out */
 
 /* Number of parts, from the ETag's "-N"; 0: not multipart. */
 static uint64_t n_parts_of(struct str etag)
@@ -302,7 +304,8 @@ static int prepare(struct front_call *fc, unsigned flags, struct err *err)
 static struct chunkq_block *read_piece(struct reading *rd, size_t max, unsigned flags,
                                        ssize_t *ret_n, struct err *err)
 {
-    size_t want = rd->left < max ? (size_t)rd->left : max, n = 0;
+    size_t room = max - (size_t)(rd->off % BODY_PLAIN); /* ends where a block does */
+    size_t want = rd->left < room ? (size_t)rd->left : room, n = 0;
     char *p = NULL;
     struct chunkq_block *piece = http_piece_new(want, &p);
     ssize_t k = 0;

@@ -76,6 +76,19 @@ static void sum_names(struct arena *a, const struct orec_sum *sum, struct aws_st
 
 /* ---- objects ---- */
 
+/* The prefix of the first form of the list: some SDKs decode it, others (botocore) do not. What
+ * decodes to itself is right for both. */
+static struct str plain_or_encoded(const struct page_enc *e, struct str prefix)
+{
+    for (size_t i = 0; i < prefix.n; i++) {
+        unsigned char ch = (unsigned char)prefix.p[i];
+        if (ch == '%' || ch == '+' || (ch < ' ' && ch != '\t' && ch != '\n') || ch == 0x7f) {
+            return page_enc_text(e, prefix);
+        }
+    }
+    return prefix;
+}
+
 static void fill_objects(struct s3_call *c, const struct listing *l, struct s3_owner *owner,
                          struct s3_object_list *out)
 {
@@ -115,7 +128,7 @@ int op_list_objects(struct s3_call *c, const void *input, void *output, struct e
         return r;
     }
     out->name = c->bucket->name;
-    out->prefix = page_enc_text(&l.enc, or_empty(in->prefix));
+    out->prefix = plain_or_encoded(&l.enc, or_empty(in->prefix));
     out->marker = page_enc_text(&l.enc, or_empty(in->marker));
     out->max_keys = some_i64((int64_t)l.max);
     out->encoding_type = in->encoding_type;

@@ -12,6 +12,7 @@
 #include "predastore/lifecycle.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -259,11 +260,21 @@ static void stop(struct predastore *p)
     arena_free(p->arena);
 }
 
+/* Pieces of bodies come and go by the thousand: giving their pages back to the kernel each time
+ * would cost more than sending them. */
+static void keep_memory(void)
+{
+    (void)mallopt(M_MMAP_THRESHOLD, 4 << 20);
+    (void)mallopt(M_TRIM_THRESHOLD, 64 << 20);
+    (void)mallopt(M_TOP_PAD, 1 << 20);
+}
+
 int main(int argc, char **argv)
 {
     static struct predastore p;
     struct err e = ERR_INIT;
     int status = 0;
+    keep_memory();
     if (service_start(&p.svc, "spx-predastore", argc, argv, NULL, 0, &status) != 0) {
         return status;
     }

@@ -110,6 +110,9 @@ MUST_CHECK int s3_refuse_features(struct s3_call *c, struct err *err);
 MUST_CHECK int s3_take_meta(struct s3_call *c, struct orec *rec, struct err *err);
 /* rec->tags from x-amz-tagging. */
 MUST_CHECK int s3_take_tags(struct s3_call *c, struct orec *rec, struct err *err);
+/* rec->tags from <Tagging>: the field "tagging" of forms. (tagging.c) */
+MUST_CHECK int s3_take_tags_xml(struct s3_call *c, struct str xml, struct orec *rec,
+                                struct err *err);
 /* rec->storage_class from x-amz-storage-class. */
 MUST_CHECK int s3_take_class(struct s3_call *c, struct orec *rec, struct err *err);
 /* All of the above, for PutObject, CreateMultipartUpload and forms. */

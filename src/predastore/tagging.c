@@ -98,6 +98,32 @@ int op_get_object_tagging(struct s3_call *c, const void *input, void *output, st
     return 0;
 }
 
+static int take(struct s3_call *c, const struct s3_tag_set *set, struct orec_pairs *ret,
+                struct err *err)
+{
+    struct orec_pair *v = arena_array(c->arena, set->n + 1, sizeof(*v));
+    if (!v) {
+        return fail(err, -ENOMEM, "InvalidTag", "%s", "");
+    }
+    for (size_t i = 0; i < set->n; i++) {
+        v[i] = (struct orec_pair){set->v[i].key, set->v[i].value};
+    }
+    *ret = (struct orec_pairs){v, set->n};
+    return 0;
+}
+
+int s3_take_tags_xml(struct s3_call *c, struct str xml, struct orec *rec, struct err *err)
+{
+    struct s3_tagging in = {0};
+    int shape = aws_shape_find(&aws_service_s3, STR("Tagging"));
+    int r =
+        rest_decode_xml(&aws_service_s3, (uint16_t)shape, "Tagging", xml, c->arena, &in, err);
+    if (r < 0 || (r = check(c, &in, S3_TAGS_MAX, err)) < 0) {
+        return r;
+    }
+    return take(c, &in.tag_set, &rec->tags, err);
+}
+
 int op_put_object_tagging(struct s3_call *c, const void *input, void *output, struct err *err)
 {
     const struct s3_put_object_tagging_request *in = input;
@@ -106,16 +132,11 @@ int op_put_object_tagging(struct s3_call *c, const void *input, void *output, st
     if (r < 0) {
         return r;
     }
-    const struct s3_tag_set *set = &in->tagging->tag_set;
-    struct orec_pair *v = arena_array(c->arena, set->n + 1, sizeof(*v));
-    if (!v) {
-        return fail(err, -ENOMEM, "InvalidTag", "%s", "");
+    struct orec_pairs tags = {0};
+    if ((r = take(c, &in->tagging->tag_set, &tags, err)) < 0) {
+        return r;
     }
-    for (size_t i = 0; i < set->n; i++) {
-        v[i] = (struct orec_pair){set->v[i].key, set->v[i].value};
-    }
-    return change_tags(c, in->version_id, (struct orec_pairs){v, set->n}, &out->version_id,
-                       err);
+    return change_tags(c, in->version_id, tags, &out->version_id, err);
 }
 
 int op_delete_object_tagging(struct s3_call *c, const void *input, void *output,

@@ -136,15 +136,15 @@ class Wire(unittest.TestCase):
             self.absent("torn")
 
     def test_reset_while_a_large_body_comes(self):
+        n_files = lambda: sum(len(files) for _, _, files in os.walk(os.path.join(self.world.drives[0], "data")))
+        before = n_files()
         for _ in range(10):
             s = self.raw.connect()
             s.sendall(self.raw.head("PUT", "/wire/reset", payload=UNSIGNED, length=50 * KIB * KIB) + os.urandom(3 * KIB * KIB))
             s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             s.close()
         self.absent("reset")
-        drives = sum(len(files) for _, _, files in os.walk(os.path.join(self.world.drives[0], "data")))
-        self.assertTrue(wait_gone(lambda: sum(len(f) for _, _, f in os.walk(os.path.join(self.world.drives[0], "data"))) == 0 or drives == 0),
-                        "files of bodies that never became objects")
+        self.assertTrue(wait_gone(lambda: n_files() == before), "files of bodies that never became objects")
 
     # ---- Expect: 100-continue ----
 

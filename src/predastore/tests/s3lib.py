@@ -4,7 +4,9 @@ S3_ENDPOINT (with S3_ACCESS_KEY, S3_SECRET_KEY, S3_ACCOUNT, S3_ALT_ACCESS_KEY, S
 that runs already; without it one is started from the build folder (SPX_BUILD).
 """
 import base64
+import datetime
 import hashlib
+import hmac
 import http.client
 import itertools
 import os
@@ -18,10 +20,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import cloud as cloudlib  # noqa: E402
 
 import boto3  # noqa: E402
-import botocore.auth  # noqa: E402
-import botocore.awsrequest  # noqa: E402
 import botocore.config  # noqa: E402
-import botocore.credentials  # noqa: E402
 from botocore.exceptions import ClientError  # noqa: E402
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -48,11 +47,12 @@ class Store:
                 self.cloud.close()
                 raise
             self.endpoint, self.region, self.ca = f"https://127.0.0.1:{self.cloud.s3_port}", cloudlib.REGION, self.cloud.ca
-        self.names = (f"c{random.SystemRandom().randrange(1 << 32):08x}-{i}" for i in itertools.count(1))
+        run = random.SystemRandom().randrange(1 << 32)
+        self.names = (f"c{run:08x}-{i}" for i in itertools.count(1))
 
     def client(self, creds=None, anonymous=False, **cfg):
         key, secret, _ = creds or self.main
-        extra = {"signature_version": botocore.UNSIGNED} if anonymous else {}
+        extra = {"signature_version": botocore.UNSIGNED if anonymous else "s3v4"}
         config = botocore.config.Config(retries={"max_attempts": 0}, s3={"addressing_style": "path"}, max_pool_connections=64, read_timeout=60,
                                         **{**extra, **cfg})
         return boto3.client("s3", region_name=self.region, endpoint_url=self.endpoint, verify=self.ca,
@@ -138,7 +138,6 @@ class S3Test(unittest.TestCase):
     def raw(self, method, path, headers=None, body=b"", sign=True, payload=None, creds=None, connection=None):
         """A request as given; signed over all headers when 'sign'. payload: the value of x-amz-content-sha256."""
         headers = dict(headers or {})
-        host = urllib.parse.urlsplit(self.store.endpoint)
         if sign:
             headers = self.signed(method, path, headers, body, payload, creds)
         c = connection or self.connect()
@@ -147,7 +146,6 @@ class S3Test(unittest.TestCase):
         answer = Answer(r.status, r.getheaders(), r.read())
         if not connection:
             c.close()
-        self.assertTrue(host)
         return answer
 
     def connect(self):
@@ -160,22 +158,26 @@ class S3Test(unittest.TestCase):
         return http.client.HTTPSConnection(host.hostname, host.port, timeout=30, context=context)
 
     def signed(self, method, path, headers, body, payload=None, creds=None):
+        """The headers with a signature of version 4 over all of them."""
         key, secret, _ = creds or self.store.main
-        rq = botocore.awsrequest.AWSRequest(method=method, url=self.store.endpoint + path, headers=headers, data=body)
-        rq.headers["X-Amz-Content-SHA256"] = payload or hashlib.sha256(body if isinstance(body, bytes) else b"").hexdigest()
-
-        class Auth(botocore.auth.S3SigV4Auth):
-            def payload(self, request):
-                return request.headers["X-Amz-Content-SHA256"]
-
-            def _should_sha256_sign_payload(self, request):
-                return True
-        rq.context["payload_signing_enabled"] = True
-        sha = rq.headers["X-Amz-Content-SHA256"]
-        auth = Auth(botocore.credentials.Credentials(key, secret), "s3", self.store.region)
-        auth.add_auth(rq)
-        assert rq.headers["X-Amz-Content-SHA256"] == sha, "the signer changed the hash"
-        return dict(rq.headers.items())
+        when = headers.get("X-Amz-Date") or datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+        scope = f"{when[:8]}/{self.store.region}/s3/aws4_request"
+        headers = {"Host": urllib.parse.urlsplit(self.store.endpoint).netloc, "X-Amz-Date": when, **headers}
+        headers["X-Amz-Content-SHA256"] = payload or hashlib.sha256(body or b"").hexdigest()
+        low = {k.lower(): (v.decode("latin-1") if isinstance(v, bytes) else v) for k, v in headers.items() if k.lower() != "expect"}
+        names = ";".join(sorted(low))
+        path, _, query = path.partition("?")
+        pairs = [p.split("=", 1) if "=" in p else [p, ""] for p in query.split("&")] if query else []
+        query = "&".join("=".join(urllib.parse.quote(urllib.parse.unquote_to_bytes(x), safe="-_.~") for x in p) for p in sorted(pairs))
+        lines = "".join(f"{k}:{' '.join(low[k].split())}\n" for k in sorted(low))
+        canonical = "\n".join((method, path, query, lines, names, headers["X-Amz-Content-SHA256"]))
+        text = "\n".join(("AWS4-HMAC-SHA256", when, scope, hashlib.sha256(canonical.encode("latin-1", "replace")).hexdigest()))
+        k = ("AWS4" + secret).encode()
+        for part in scope.split("/"):
+            k = hmac.new(k, part.encode(), hashlib.sha256).digest()
+        signature = hmac.new(k, text.encode(), hashlib.sha256).hexdigest()
+        headers["Authorization"] = f"AWS4-HMAC-SHA256 Credential={key}/{scope}, SignedHeaders={names}, Signature={signature}"
+        return headers
 
 
 def md5(body):
@@ -187,6 +189,10 @@ def empty(client, bucket):
     try:
         for page in client.get_paginator("list_object_versions").paginate(Bucket=bucket):
             ids = [{"Key": v["Key"], "VersionId": v["VersionId"]} for v in page.get("Versions", []) + page.get("DeleteMarkers", [])]
+            odd = [i for i in ids if any(c < " " for c in i["Key"])]  # XML cannot say these
+            for i in odd:
+                client.delete_object(Bucket=bucket, **i)
+            ids = [i for i in ids if i not in odd]
             if ids:
                 client.delete_objects(Bucket=bucket, Delete={"Objects": ids, "Quiet": True})
         for u in client.list_multipart_uploads(Bucket=bucket).get("Uploads", []):
