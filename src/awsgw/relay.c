@@ -546,7 +546,7 @@ static void read_answer(struct relay_req *q)
             return;
         }
         if (n <= 0) {
-            on_end_of_answer(q, n == 0 ? "ended early" : "reset");
+            on_end_of_answer(q, n == 0 ? "ended early" : strerror(errno));
             return;
         }
     }
