@@ -1,6 +1,7 @@
 /* What the head says of the body, and the headers that a presigned URL carries in its query. */
 #include "aws/s3_auth_int.h"
 
+#include "aws/s3_name.h"
 #include "base/num.h"
 #include "codec/hex.h"
 #include "codec/uri.h"
@@ -219,9 +220,9 @@ int s3_auth_headers(struct arena *a, const struct aws_http *head, enum s3_auth_f
         if (!is_hoisted(h.name)) {
             continue;
         }
-        if (has_control(h.name) || has_control(h.value)) {
+        if (!s3_is_token(h.name) || has_control(h.value)) {
             return invalid(a, extra, "query", name, err,
-                           "A header given in the query string has a control character");
+                           "A header given in the query string is not valid");
         }
         if (!all) {
             all = arena_array(a, head->n_headers + MAX_HOISTED, sizeof(*all));

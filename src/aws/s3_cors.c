@@ -1,5 +1,6 @@
 #include "aws/s3_cors.h"
 
+#include "aws/s3_name.h"
 #include "base/buf.h"
 #include <errno.h>
 
@@ -22,18 +23,6 @@ static size_t n_stars(struct str s)
         n += s.p[i] == '*' ? 1 : 0;
     }
     return n;
-}
-
-/* Characters of a header's name (RFC 9110 section 5.6.2). */
-static bool is_token(struct str s)
-{
-    for (size_t i = 0; i < s.n; i++) {
-        char c = s.p[i];
-        if (c <= ' ' || c >= 0x7f || strchr("()<>@,;:\\\"/[]?={}", c)) {
-            return false;
-        }
-    }
-    return s.n > 0;
 }
 
 /* ---- is it valid? ---- */
@@ -75,7 +64,7 @@ static int check_rule(const struct s3_cors_entry *r, struct err *err)
                         "AllowedHeader \"%.*s\" can not have more than one wildcard.",
                         STR_ARG(r->headers.v[i]));
         }
-        if (!is_token(r->headers.v[i])) {
+        if (!s3_is_token(r->headers.v[i])) {
             return fail(err, -EINVAL, "InvalidRequest",
                         "AllowedHeader \"%.*s\" contains invalid character.",
                         STR_ARG(r->headers.v[i]));
@@ -88,7 +77,7 @@ static int check_rule(const struct s3_cors_entry *r, struct err *err)
                         "wildcard for ExposeHeader.",
                         STR_ARG(r->expose.v[i]));
         }
-        if (!is_token(r->expose.v[i])) {
+        if (!s3_is_token(r->expose.v[i])) {
             return fail(err, -EINVAL, "InvalidRequest",
                         "ExposeHeader \"%.*s\" contains invalid character.",
                         STR_ARG(r->expose.v[i]));
@@ -278,7 +267,7 @@ int s3_cors_preflight(struct arena *a, const struct s3_cors *c, struct str origi
     }
     while (str_is_set(rest) && str_next(&rest, ',', &name)) {
         name = str_trim(name);
-        if (name.n && !is_token(name)) {
+        if (name.n && !s3_is_token(name)) {
             return fail(err, -EINVAL, "BadRequest",
                         "Access-Control-Request-Headers \"%.*s\" contains invalid character.",
                         STR_ARG(name));

@@ -296,9 +296,9 @@ static int put_headers(struct arena *a, const struct s3_form_field *v, size_t n,
         if (!str_is_set(name)) {
             continue;
         }
-        if (has_control(v[i].value)) {
+        if (!s3_is_token(name) || has_control(v[i].value)) {
             return fail(err, -EINVAL, "InvalidArgument",
-                        "The value of the field '%.*s' has a control character",
+                        "The name or the value of the field '%.*s' is not valid for a header",
                         STR_ARG(v[i].name));
         }
         h[up->n_headers++] = (struct http_header){name, str_trim(v[i].value)};

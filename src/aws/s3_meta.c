@@ -110,7 +110,8 @@ struct str s3_meta_header_value(struct arena *a, struct str value)
 {
     bool is_plain = true;
     for (size_t i = 0; i < value.n; i++) {
-        is_plain = is_plain && (unsigned char)value.p[i] >= 0x20 && value.p[i] < 0x7f;
+        unsigned char ch = (unsigned char)value.p[i];
+        is_plain = is_plain && ch >= 0x20 && ch < 0x7f;
     }
     if (is_plain || str_utf8_len(value) == SIZE_MAX) {
         return value; /* bytes that are no UTF-8 go as they came */
@@ -124,6 +125,17 @@ struct str s3_meta_header_value(struct arena *a, struct str value)
 }
 
 /* ---- headers ---- */
+
+bool s3_is_token(struct str s)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        char c = s.p[i];
+        if (c <= ' ' || c >= 0x7f || strchr("()<>@,;:\\\"/[]?={}", c)) {
+            return false;
+        }
+    }
+    return s.n > 0;
+}
 
 static struct str lower(struct arena *a, struct str s)
 {

@@ -68,6 +68,10 @@ MUST_CHECK int s3_meta_parse(struct arena *a, const struct http_header *headers,
 /* As a header value: bytes outside of printable ASCII go as RFC 2047 words. */
 struct str s3_meta_header_value(struct arena *a, struct str value);
 
+/* May it be the name of a header? RFC 9110 section 5.6.2: names that come from a query or a form
+ * have met no server's check. */
+bool s3_is_token(struct str s);
+
 /* ---- encoding-type=url ---- */
 
 /* Keys in lists: letters, digits and "-_.~" stay, '/' too, every other byte becomes %XX. A space is
