@@ -115,7 +115,7 @@ void front_fail(struct front_call *fc, const struct err *err)
                     fc->fail_headers[i].value);
     }
     fc->is_failed = true;
-    if (c->answer.status >= 500) {
+    if (c->answer.status >= 500 && c->answer.status != 501) {
         log_warn_rl("request.failed", KV_CSTR("op", rest_op_name(c->t.op)),
                     KV_STR("req", c->request_id), KV_U64("status", c->answer.status),
                     KV_ERR(err));

@@ -120,6 +120,17 @@ static void change(struct world *w, struct ochange *c)
     }
 }
 
+static void on_stored(void *ctx, int rc, const struct err *err)
+{
+    *(int *)ctx = rc;
+}
+
+/* Small bodies are done before oput_finish() returns. */
+static void body_done(void *ctx, int rc, const struct err *err)
+{
+    *(int *)ctx = rc;
+}
+
 static void put(struct world *w, const char *name, const char *key, size_t size,
                 const char *tag)
 {
@@ -133,7 +144,9 @@ static void put(struct world *w, const char *name, const char *key, size_t size,
     if (oput_new(w->store, &o, &p, &e) < 0 || oput_add_wait(p, str_n(bytes, size), &e) < 0) {
         fail_msg("%s: %s", e.name, e.msg);
     }
-    oput_finish(p, NULL, NULL);
+    int rc = -1; /* small bodies: done before it returns */
+    oput_finish(p, on_stored, &rc);
+    assert_int_equal(rc, 0);
     struct ochange c = {.kind = OCHANGE_PUT,
                         .bucket = b,
                         .cond = OCHANGE_IF_NONE,
