@@ -6,6 +6,7 @@
 #include "testkit/tmpdir.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -19,11 +20,21 @@ struct world {
     struct lifecycle *worker;
     struct arena *arena;
     uint64_t now;
+    /* What happens when the worker, on this thread, asks for the time that often from now. */
+    pthread_t thread;
+    unsigned n_asks;
+    void (*then)(struct world *w);
 };
 
 static uint64_t clock_of(void *ctx)
 {
-    return ((struct world *)ctx)->now;
+    struct world *w = ctx;
+    if (w->then && pthread_equal(w->thread, pthread_self()) && --w->n_asks == 0) {
+        void (*then)(struct world *) = w->then;
+        w->then = NULL;
+        then(w);
+    }
+    return w->now;
 }
 
 static struct lifecycle *start_worker(struct world *w)
@@ -68,6 +79,7 @@ static int setup(void **state)
     memcpy(w->drive, drive, strlen(drive) + 1);
     assert_int_equal(mkdir(drive, 0700), 0);
     w->now = NOON;
+    w->thread = pthread_self();
     w->arena = arena_new(64u << 20);
     open_store(w);
     *state = w;
@@ -121,12 +133,6 @@ static void change(struct world *w, struct ochange *c)
 }
 
 static void on_stored(void *ctx, int rc, const struct err *err)
-{
-    *(int *)ctx = rc;
-}
-
-/* Small bodies are done before oput_finish() returns. */
-static void body_done(void *ctx, int rc, const struct err *err)
 {
     *(int *)ctx = rc;
 }
@@ -361,6 +367,30 @@ static void test_more_than_a_page_and_a_restart(void **state)
     assert_int_equal(st.n_versions, 701);
 }
 
+static void overwrite(struct world *w)
+{
+    put(w, "b", "k", 2, NULL);
+}
+
+/* The worker has the old object in its list when a new one takes its place. */
+static void test_what_came_meanwhile_is_not_deleted(void **state)
+{
+    struct world *w = *state;
+    struct lifecycle_stats st;
+    make_bucket(w, "b", false, RULE("r", PREFIX("") DAYS("1")));
+    put(w, "b", "k", 1, NULL);
+    put(w, "b", "l", 1, NULL);
+    w->now += 5 * DAY;
+    w->n_asks = 2; /* once for the day of the turn, then for each object */
+    w->then = overwrite;
+    lifecycle_turn(w->worker);
+    assert_null(w->then);
+    assert_listed(w, "b", OLIST_OBJECTS, "k");
+    lifecycle_stats(w->worker, &st);
+    assert_int_equal(st.n_failed, 0);
+    assert_int_equal(st.n_expired, 1);
+}
+
 static void test_new_rules_are_looked_at_at_once(void **state)
 {
     struct world *w = *state;
@@ -391,6 +421,7 @@ int main(void)
         CASE(test_stale_uploads),
         CASE(test_disabled_rules_and_buckets_without_rules),
         CASE(test_more_than_a_page_and_a_restart),
+        CASE(test_what_came_meanwhile_is_not_deleted),
         CASE(test_new_rules_are_looked_at_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
