@@ -194,6 +194,10 @@ static int take_folder(struct drives *d, unsigned idx, int *ret, struct err *err
     if (!is_empty) {
         return fail(err, -ENOTEMPTY, "ForeignDrive", "%s is not empty", path);
     }
+    if (d->v[idx].root >= 0) {
+        (void)flock(d->v[idx].root,
+                    LOCK_UN); /* taken when the folder was looked at: it may be this one */
+    }
     if (flock(root, LOCK_EX | LOCK_NB) < 0) {
         return fail(err, -EBUSY, "DriveBusy", "%s is in use by another process", path);
     }
