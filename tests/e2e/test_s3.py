@@ -386,11 +386,12 @@ class AwsCli(S3Case):
         uri = f"s3://{bucket}"
         self.cli(door, "s3", "mb", uri)
         self.assertIn(bucket, self.cli(door, "s3", "ls").stdout)
-        big = random_file(self.tmp, "big.bin", 17 * MIB + 1)
+        folder = os.path.join(self.tmp, bucket)
+        big = random_file(folder, "big.bin", 17 * MIB + 1)
         self.cli(door, "s3", "cp", big, f"{uri}/films/")
         self.cli(door, "s3", "cp", f"{uri}/films/big.bin", big + ".back")
         self.assertTrue(filecmp.cmp(big, big + ".back", shallow=False))
-        tree = os.path.join(self.tmp, "tree")
+        tree = os.path.join(folder, "tree")
         for i in range(30):
             random_file(tree, f"d{i % 3}/f {i} ü.dat", 1000 * i)
         self.cli(door, "s3", "sync", tree, f"{uri}/dir")
@@ -501,7 +502,7 @@ class Rclone(S3Case):
         def rc(*args, check=True):
             return run(["rclone", *args], env, check)
 
-        tree = os.path.join(self.tmp, "tree")
+        tree = os.path.join(self.tmp, bucket, "tree")
         for i in range(12):
             random_file(tree, f"d{i % 3}/f {i} ü#?.dat", 1000 * i)
         random_file(tree, "big", 17 * MIB)
@@ -515,8 +516,8 @@ class Rclone(S3Case):
         rc("check", tree, f"s:{bucket}/tree")
         self.assertEqual(sorted(rc("lsf", f"s:{bucket}/tree").stdout.split()), ["big", "d0/", "d1/", "d2/"])
         rc("moveto", f"s:{bucket}/tree/big", f"s:{bucket}/elsewhere/big")  # a copy on the server
-        rc("copy", f"s:{bucket}/elsewhere", os.path.join(self.tmp, "back"))
-        self.assertTrue(filecmp.cmp(os.path.join(tree, "big"), os.path.join(self.tmp, "back", "big"), shallow=False))
+        rc("copy", f"s:{bucket}/elsewhere", os.path.join(self.tmp, bucket, "back"))
+        self.assertTrue(filecmp.cmp(os.path.join(tree, "big"), os.path.join(self.tmp, bucket, "back", "big"), shallow=False))
         self.assertEqual(json.loads(rc("size", "--json", f"s:{bucket}/elsewhere").stdout)["bytes"], 17 * MIB)
         p = subprocess.run(["rclone", "rcat", f"s:{bucket}/piped"], input=b"x" * 300_000, env=env, capture_output=True, timeout=60)
         self.assertEqual(p.returncode, 0, p.stderr)

@@ -81,7 +81,7 @@ assert.deepEqual(prefixes, ["list/0/", "list/1/", "list/2/", "list/3/", "list/4/
 // Without keys: what was signed for others.
 const url = await getSignedUrl(s3, new GetObjectCommand({ Bucket, Key: "copy" }), { expiresIn: 60 });
 assert.deepEqual(Buffer.from(await (await fetch(url)).arrayBuffer()), small);
-assert.equal((await fetch(url.replace("Signature=", "Signature=0"))).status, 403);
+assert.equal((await fetch(url.replace(/Signature=(.)/, (_, c) => `Signature=${c === "0" ? "1" : "0"}`))).status, 403);
 const form = await createPresignedPost(s3, {
   Bucket, Key: "posted/${filename}", Expires: 60, Fields: { "Content-Type": "text/plain" },
   Conditions: [["starts-with", "$key", "posted/"], ["content-length-range", 1, 100], ["eq", "$Content-Type", "text/plain"]],
