@@ -1,15 +1,17 @@
 #include "crypto/digest.h"
 
-#include <openssl/core_names.h>
+#include "crypto/secret.h"
+
 #include <openssl/evp.h>
-#include <openssl/params.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Fetched once: a fetch takes locks and costs more than hashing a short string. */
 static struct {
     EVP_MD *md[DIGEST_ALG_N];
-    EVP_MAC_CTX *hmac; /* a template: copied, never used itself */
+    pthread_key_t
+        ctx; /* an EVP_MD_CTX of each thread: making one costs more than a short hash */
 } lib;
 static pthread_once_t lib_once = PTHREAD_ONCE_INIT;
 
@@ -21,6 +23,8 @@ static const struct {
     [DIGEST_SHA1] = {"SHA1", SHA1_SIZE},
     [DIGEST_MD5] = {"MD5", MD5_SIZE},
 };
+
+#define SHA256_BLOCK 64
 
 struct digest {
     EVP_MD_CTX *ctx;
@@ -34,22 +38,29 @@ static void must(bool ok)
     }
 }
 
+static void free_ctx(void *ctx)
+{
+    EVP_MD_CTX_free(ctx);
+}
+
 static void lib_init(void)
 {
     for (int i = 0; i < DIGEST_ALG_N; i++) {
         lib.md[i] = EVP_MD_fetch(NULL, algs[i].name, NULL);
         must(lib.md[i] != NULL);
     }
-    EVP_MAC *mac = EVP_MAC_fetch(NULL, "HMAC", NULL);
-    must(mac != NULL);
-    lib.hmac = EVP_MAC_CTX_new(mac);
-    EVP_MAC_free(mac);
-    char name[] = "SHA2-256";
-    OSSL_PARAM params[] = {
-        OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, name, 0),
-        OSSL_PARAM_construct_end(),
-    };
-    must(lib.hmac && EVP_MAC_CTX_set_params(lib.hmac, params));
+    must(pthread_key_create(&lib.ctx, free_ctx) == 0);
+}
+
+static EVP_MD_CTX *thread_ctx(void)
+{
+    must(pthread_once(&lib_once, lib_init) == 0);
+    EVP_MD_CTX *ctx = pthread_getspecific(lib.ctx);
+    if (!ctx) {
+        ctx = EVP_MD_CTX_new();
+        must(ctx && pthread_setspecific(lib.ctx, ctx) == 0);
+    }
+    return ctx;
 }
 
 static void start(struct digest *d)
@@ -64,8 +75,10 @@ size_t digest_size(enum digest_alg alg)
 
 static void digest_one(enum digest_alg alg, struct str data, uint8_t *out)
 {
-    must(pthread_once(&lib_once, lib_init) == 0);
-    must(EVP_Digest(data.p ? data.p : "", data.n, out, NULL, lib.md[alg], NULL) == 1);
+    EVP_MD_CTX *ctx = thread_ctx();
+    must(EVP_DigestInit_ex2(ctx, lib.md[alg], NULL) == 1);
+    must(data.n == 0 || EVP_DigestUpdate(ctx, data.p, data.n) == 1);
+    must(EVP_DigestFinal_ex(ctx, out, NULL) == 1);
 }
 
 void sha256(struct str data, uint8_t out[SHA256_SIZE])
@@ -117,22 +130,39 @@ void digest_end(struct digest *d, uint8_t *out)
     start(d);
 }
 
+/* RFC 2104, one half: H(key ^ pad, parts). */
+static void hmac_half(EVP_MD_CTX *ctx, const uint8_t key[SHA256_BLOCK], uint8_t pad,
+                      const struct str *parts, size_t n_parts, uint8_t out[SHA256_SIZE])
+{
+    uint8_t block[SHA256_BLOCK];
+    for (size_t i = 0; i < sizeof(block); i++) {
+        block[i] = key[i] ^ pad;
+    }
+    must(EVP_DigestInit_ex2(ctx, lib.md[DIGEST_SHA256], NULL) == 1);
+    must(EVP_DigestUpdate(ctx, block, sizeof(block)) == 1);
+    secret_wipe(block, sizeof(block));
+    for (size_t i = 0; i < n_parts; i++) {
+        must(parts[i].n == 0 || EVP_DigestUpdate(ctx, parts[i].p, parts[i].n) == 1);
+    }
+    must(EVP_DigestFinal_ex(ctx, out, NULL) == 1);
+}
+
 void hmac_sha256_parts(struct str key, const struct str *parts, size_t n_parts,
                        uint8_t out[SHA256_SIZE])
 {
-    must(pthread_once(&lib_once, lib_init) == 0);
-    EVP_MAC_CTX *ctx = EVP_MAC_CTX_dup(lib.hmac);
-    must(ctx != NULL);
-    /* A NULL key would mean "the key of before": an empty key needs an address. */
-    must(EVP_MAC_init(ctx, (const unsigned char *)(key.p ? key.p : ""), key.n, NULL) == 1);
-    for (size_t i = 0; i < n_parts; i++) {
-        if (parts[i].n) {
-            must(EVP_MAC_update(ctx, (const unsigned char *)parts[i].p, parts[i].n) == 1);
-        }
+    EVP_MD_CTX *ctx = thread_ctx();
+    uint8_t block[SHA256_BLOCK] = {0}, inner[SHA256_SIZE];
+    if (key.n > sizeof(block)) {
+        digest_one(DIGEST_SHA256, key, block);
+    } else if (key.n) {
+        memcpy(block, key.p, key.n);
     }
-    size_t n = 0;
-    must(EVP_MAC_final(ctx, out, &n, SHA256_SIZE) == 1 && n == SHA256_SIZE);
-    EVP_MAC_CTX_free(ctx);
+    hmac_half(ctx, block, 0x36, parts, n_parts, inner);
+    const struct str last = str_n((const char *)inner, sizeof(inner));
+    hmac_half(ctx, block, 0x5c, &last, 1, out);
+    secret_wipe(block, sizeof(block));
+    secret_wipe(inner, sizeof(inner));
+    must(EVP_MD_CTX_reset(ctx) == 1); /* wipes what the key left in it */
 }
 
 void hmac_sha256(struct str key, struct str data, uint8_t out[SHA256_SIZE])

@@ -267,6 +267,7 @@ static void keep_memory(void)
     (void)mallopt(M_MMAP_THRESHOLD, 4 << 20);
     (void)mallopt(M_TRIM_THRESHOLD, 64 << 20);
     (void)mallopt(M_TOP_PAD, 1 << 20);
+    (void)mallopt(M_ARENA_MAX, 128); /* more than there are threads: none waits for another */
 }
 
 int main(int argc, char **argv)
