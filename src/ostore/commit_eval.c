@@ -24,6 +24,12 @@ int commit_check_cond(const struct ival *present, const struct ochange_if *cond,
                       struct err *err)
 {
     bool wants = cond->match.p || cond->mtime_s || cond->size >= 0 || cond->lsn;
+    if (present && !is_object(present) && is_delete && !cond->lsn) {
+        /* A delete marker is there: it has a time, but no ETag and no bytes. */
+        bool is_other = (cond->match.p && !str_eq(cond->match, STR("*"))) || cond->size > 0 ||
+                        (cond->mtime_s && cond->mtime_s != present->time_ns / NS_PER_S);
+        return is_other ? failed_condition(err) : 0;
+    }
     if (!is_object(present) && !(present && cond->lsn)) {
         /* A delete of nothing is fine; to replace nothing is not. */
         return wants && !is_delete
