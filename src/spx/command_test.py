@@ -1,6 +1,6 @@
 """The command against real services: init, up, accounts, images, the store, certificates, down.
 
-Needs no root and no guests: state, viperblock and awsgw run as whoever runs the test, in a folder of their own.
+Needs no root and no guests: state, viperblock, awsgw and predastore run as whoever runs the test, in a folder of their own.
 SPX: the program; the services are found in the build tree beside it."""
 import gzip
 import hashlib
@@ -21,7 +21,7 @@ import unittest
 
 SPX = os.environ["SPX"]
 HEADER = "NAME  | STATUS | ROLES        | IP        | REGION         | AZ              | VMs | SERVICES\n"
-ROW = "node1 | Ready  | state:leader | 127.0.0.1 | ap-southeast-2 | ap-southeast-2a | 0   | state,viperblock,awsgw\n"
+ROW = "node1 | Ready  | state:leader | 127.0.0.1 | ap-southeast-2 | ap-southeast-2a | 0   | state,viperblock,awsgw,predastore\n"
 
 
 def free_port():
@@ -39,17 +39,17 @@ class Node(unittest.TestCase):
         with open(os.path.join(cls.home, ".aws", "config"), "w") as f:
             f.write("# mine\n[default]\nregion = eu-west-1\n")
         cls.conf = os.path.join(cls.dir, "etc", "spinifex.toml")
-        cls.port = free_port()
+        cls.port, cls.s3_port = free_port(), free_port()
         cls.env = {k: v for k, v in os.environ.items() if not k.startswith("AWS_") and k not in ("SUDO_USER", "SPX_CONFIG")}
         cls.env.update(HOME=cls.home, SPX_CONFIG=cls.conf)
         cls.init_args = ["admin", "init", "--config-dir", os.path.join(cls.dir, "etc"), "--data-dir", os.path.join(cls.dir, "data"),
-                         "--run-dir", os.path.join(cls.dir, "run"), "--host", "127.0.0.1", "--port", str(cls.port), "--uid-base", "0"]
+                         "--run-dir", os.path.join(cls.dir, "run"), "--host", "127.0.0.1", "--port", str(cls.port), "--s3-port", str(cls.s3_port), "--uid-base", "0"]
         cls.run_spx(*cls.init_args, check=True)
         # Guests and networks need root: left out here.
         with open(cls.conf) as f:
             text = f.read()
         with open(cls.conf, "w") as f:
-            f.write(text.replace("uid_base = 0\n", 'uid_base = 0\nservices = ["state", "viperblock", "awsgw"]\n'))
+            f.write(text.replace("uid_base = 0\n", 'uid_base = 0\nservices = ["state", "viperblock", "awsgw", "predastore"]\n'))
         cls.run_spx("up", "--detach", check=True)
 
     @classmethod
@@ -87,9 +87,9 @@ class Node(unittest.TestCase):
         with open(self.path("run", "up.lock")) as f:
             return int(f.read())
 
-    def server_certificate(self):
+    def server_certificate(self, port=None):
         context = ssl.create_default_context(cafile=self.path("etc", "ca.pem"))
-        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as s, context.wrap_socket(s, server_hostname="localhost") as t:
+        with socket.create_connection(("127.0.0.1", port or self.port), timeout=10) as s, context.wrap_socket(s, server_hostname="localhost") as t:
             return t.getpeercert()
 
     def wait(self, what, seconds=30):
@@ -131,7 +131,7 @@ class Node(unittest.TestCase):
     def test_nodes(self):
         self.assertEqual(self.ok("get", "nodes"), HEADER + ROW)
         node, = self.js("get", "nodes")
-        self.assertEqual(node["services"], ["state", "viperblock", "awsgw"])
+        self.assertEqual(node["services"], ["state", "viperblock", "awsgw", "predastore"])
         self.assertEqual(node["vms"], 0)
         top = self.js("top", "nodes")
         self.assertEqual([n["name"] for n in top["nodes"]], ["node1"])
@@ -197,6 +197,22 @@ class Node(unittest.TestCase):
         self.assertIn("made after the dump", [a["name"] for a in self.js("get", "accounts")])
         self.ok("admin", "state", "restore", "--force", dump)
         self.assertNotIn("made after the dump", [a["name"] for a in self.js("get", "accounts")])
+
+    def test_storage(self):
+        """What there is of objects when nobody has stored any."""
+        self.assertEqual(self.js("admin", "storage", "check"), {"problems": [], "status": "ok"})
+        drive, = self.js("admin", "storage", "drives")
+        self.assertEqual((drive["state"], drive["path"]), ("ok", self.path("data", "predastore", "drive1")))
+        self.assertEqual([r["name"] for r in self.js("top", "storage")["rates"]][:3], ["requests", "puts", "gets"])
+        self.assertEqual(self.js("admin", "storage", "scrub")["lost"], 0)
+        self.assertEqual(self.js("admin", "storage", "compact")["freed_bytes"] >= 0, True)
+        self.assertEqual(self.js("get", "buckets", "--account", "000000000001"), [])
+        self.assertEqual(self.ok("config", "get", "s3_endpoint"), f"https://127.0.0.1:{self.s3_port}\n")
+        r = subprocess.run([SPX, "bench", "s3", "2", "--runs", "1", "--output", "json"], env=self.env, capture_output=True, text=True, timeout=60)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertTrue(json.loads(r.stdout)["verified"])
+        for size in ("0", "x", "6000"):
+            self.refused(2, "is no size in MiB", "bench", "s3", size)
 
     def test_images(self):
         disk = self.path("tiny-1.0.raw")
@@ -264,13 +280,15 @@ class Node(unittest.TestCase):
         self.wait(lambda: not self.js("get", "images"))
 
     def test_certificate(self):
-        before = self.server_certificate()
-        names = [v for _, v in before["subjectAltName"]]
-        self.assertIn("localhost", names)
-        self.assertIn("127.0.0.1", names)
+        before, before_s3 = self.server_certificate(), self.server_certificate(self.s3_port)
+        for certificate in (before, before_s3):
+            names = [v for _, v in certificate["subjectAltName"]]
+            for name in ("localhost", "127.0.0.1", "s3.localhost", "*.s3.localhost"):
+                self.assertIn(name, names)
         self.assertEqual(self.js("admin", "cert", "renew"), {"renewed": False})
         self.assertEqual(self.js("admin", "cert", "renew", "--force"), {"renewed": True})
         self.wait(lambda: self.server_certificate()["serialNumber"] != before["serialNumber"])
+        self.wait(lambda: self.server_certificate(self.s3_port)["serialNumber"] != before_s3["serialNumber"])
 
     def test_up_when_it_is_up(self):
         pid = self.supervisor()
