@@ -180,7 +180,7 @@ static void test_documented_form(void **state)
     "--b\r\nContent-Disposition: form-data; name=\"" name "\"\r\n\r\n" value "\r\n"
 #define FILE_PART(value)                                                                      \
     "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"f\"\r\n\r\n" value "\r" \
-                                                                                         "\n"
+    "\n"
 #define B "multipart/form-data; boundary=b"
 
 static const struct {
