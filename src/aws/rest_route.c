@@ -201,6 +201,9 @@ static int read_query(struct arena *a, unsigned level, struct rest_target *t, un
     const char *elsewhere = NULL;
     for (size_t i = 0; i < t->query.n; i++) {
         const struct aws_param *p = &t->query.v[i];
+        if (p->name.n > 6 && str_ieq(str_n(p->name.p, 6), STR("x-amz-"))) {
+            continue; /* of a presigned URL, never a sub-resource */
+        }
         const struct aws_route *r = find_sub(level, p->name);
         if (r) {
             const char *name = aws_name(s3, r->sub);

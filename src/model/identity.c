@@ -4,6 +4,7 @@
 #include "codec/base64.h"
 #include "kv/view.h"
 #include <errno.h>
+#include <pthread.h>
 
 #define KEY_RANDOM     16u
 #define USER_ID_RANDOM 17u
@@ -73,9 +74,19 @@ static struct str purpose_of(struct arena *a, struct str key_id)
 
 /* Look-ups ------------------------------------------------------------------------------- */
 
+/* Secrets that were unwrapped lately: most requests are made with few keys, and unwrapping costs
+ * as much as a signature. An entry is good for the very text that it came from. */
+#define N_OPENED 64u
+struct opened {
+    char access_key[129]; /* a text that was copied to another key opens nothing */
+    struct secret wrapped, plain;
+};
+
 struct identity {
     struct view *view;
     struct keys *keys;
+    pthread_mutex_t mu;
+    struct opened opened[N_OPENED]; /* GUARDED_BY(mu) */
 };
 
 /* An object of the view: one record and its arena. */
@@ -129,9 +140,11 @@ int identity_open(struct kv *kv, struct keys *keys, uint64_t timeout_ns, struct 
         abort();
     }
     id->keys = keys;
+    pthread_mutex_init(&id->mu, NULL);
     int r =
         view_open(kv, prefixes, ARRAY_LEN(prefixes), &ops, NULL, timeout_ns, &id->view, err);
     if (r < 0) {
+        pthread_mutex_destroy(&id->mu);
         free(id);
         return r;
     }
@@ -143,6 +156,11 @@ void identity_close(struct identity *id)
 {
     if (id) {
         view_close(id->view);
+        for (size_t i = 0; i < N_OPENED; i++) {
+            secret_done(&id->opened[i].wrapped);
+            secret_done(&id->opened[i].plain);
+        }
+        pthread_mutex_destroy(&id->mu);
         free(id);
     }
 }
@@ -191,6 +209,50 @@ static int find_locked(struct identity *id, struct arena *a, struct str access_k
     return str_is_set(ret->who.arn) && dup_all(a, all, ARRAY_LEN(all)) ? 0 : -ENOMEM;
 }
 
+static struct opened *slot_of(struct identity *id, struct str access_key)
+{
+    unsigned h = 5381;
+    for (size_t i = 0; i < access_key.n; i++) {
+        h = h * 33 + (unsigned char)access_key.p[i];
+    }
+    return &id->opened[h % N_OPENED];
+}
+
+/* *io: wrapped, then plain, in the arena. */
+static int open_secret(struct identity *id, struct arena *a, struct str access_key,
+                       struct str *io, struct err *err)
+{
+    struct opened *o = slot_of(id, access_key);
+    struct str wrapped = *io, plain = STR_NONE;
+    if (!keys_is_locked(id->keys)) {
+        pthread_mutex_lock(&id->mu);
+        if (secret_is_set(&o->plain) && str_eqc(access_key, o->access_key) &&
+            str_eq(secret_str(&o->wrapped), wrapped)) {
+            plain = arena_str_dup(a, secret_str(&o->plain));
+        }
+        pthread_mutex_unlock(&id->mu);
+    }
+    if (!str_is_set(plain)) {
+        AUTO_SECRET secret = SECRET_INIT;
+        int r = keys_unwrap(id->keys, purpose_of(a, access_key), wrapped, &secret, err);
+        if (r < 0) {
+            return err_context(err, r, "access key %.*s", STR_ARG(access_key));
+        }
+        plain = arena_str_dup(a, secret_str(&secret));
+        pthread_mutex_lock(&id->mu);
+        if (secret_set(&o->wrapped, wrapped) < 0 ||
+            secret_set(&o->plain, secret_str(&secret)) < 0) {
+            secret_done(&o->plain);
+        }
+        memcpy(o->access_key, access_key.p, access_key.n); /* at most 128: checked above */
+        o->access_key[access_key.n] = '\0';
+        pthread_mutex_unlock(&id->mu);
+    }
+    *io = plain;
+    return str_is_set(plain) ? 0
+                             : fail(err, -ENOMEM, "RequestTooLarge", "request arena is full");
+}
+
 int identity_find_key(void *ctx, struct arena *a, struct str access_key, struct aws_key *ret,
                       struct err *err)
 {
@@ -211,14 +273,9 @@ int identity_find_key(void *ctx, struct arena *a, struct str access_key, struct 
     if (r < 0) {
         return r == -ENOENT ? r : fail(err, r, "RequestTooLarge", "request arena is full");
     }
-    AUTO_SECRET secret = SECRET_INIT;
-    r = keys_unwrap(id->keys, purpose_of(a, access_key), found.secret, &secret, err);
+    r = open_secret(id, a, access_key, &found.secret, err);
     if (r < 0) {
-        return err_context(err, r, "access key %.*s", STR_ARG(access_key));
-    }
-    found.secret = arena_str_dup(a, secret_str(&secret));
-    if (!str_is_set(found.secret)) {
-        return fail(err, -ENOMEM, "RequestTooLarge", "request arena is full");
+        return r;
     }
     *ret = found;
     return 0;
