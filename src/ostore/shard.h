@@ -99,6 +99,10 @@ struct shard_verify {   /* counts are added to */
     uint64_t n_bad;     /* shards that are not as they should be */
     uint64_t n_rebuilt; /* shards */
     uint64_t n_lost;    /* stripes that can be made no more */
+    /* May be NULL. Called about every megabyte with the bytes since the last call: waits as long as
+     * it wants; false ends the work with -ECANCELED. */
+    bool (*pace)(void *ctx, uint64_t n_bytes);
+    void *ctx;
 };
 /* -EIO "BodyLost" when stripes are lost; 0 also when shards of faulted drives stay away. */
 MUST_CHECK int shard_verify(struct shards *s, struct orec_body *body, unsigned flags,

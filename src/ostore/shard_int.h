@@ -125,6 +125,10 @@ MUST_CHECK int shard_writer_stored(struct shard_writer *w, const void *p, size_t
                                    struct err *err);
 bool shard_is_being_written(struct shards *s, const uint8_t id[OREC_ID_SIZE]);
 
+/* One file of a body, on whichever drive it is; not being there is fine. */
+void shard_unlink(struct shards *s, const uint8_t id[OREC_ID_SIZE], unsigned shard,
+                  unsigned drive);
+
 struct shard_head shard_head_of(const struct shards *s, const struct orec_body *body,
                                 unsigned shard);
 MUST_CHECK int shard_body_check(const struct orec_body *body, struct layout *ret,

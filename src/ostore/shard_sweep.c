@@ -7,19 +7,24 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+void shard_unlink(struct shards *s, const uint8_t id[OREC_ID_SIZE], unsigned shard,
+                  unsigned drive)
+{
+    if (drive >= drives_n(s->drives) || !(drives_writable(s->drives) >> drive & 1)) {
+        return;
+    }
+    char name[SHARD_NAME_SIZE];
+    shard_name(id, shard, false, name);
+    int dir = drives_data_dir(s->drives, drive, id[0]);
+    if (dir < 0 || fault_unlink(s->fs, dir, name) < 0) {
+        return; /* not there; or an orphan for the sweep */
+    }
+}
+
 void shard_remove(struct shards *s, const struct orec_body *body)
 {
-    uint32_t writable = drives_writable(s->drives);
     for (unsigned i = 0; i < (unsigned)body->k + body->m && i < RS_UNITS_MAX; i++) {
-        if (body->drive[i] >= DRIVES_MAX || !(writable >> body->drive[i] & 1)) {
-            continue;
-        }
-        char name[SHARD_NAME_SIZE];
-        shard_name(body->id, i, false, name);
-        int dir = drives_data_dir(s->drives, body->drive[i], body->id[0]);
-        if (dir < 0 || fault_unlink(s->fs, dir, name) < 0) {
-            continue; /* not there; or an orphan for the sweep */
-        }
+        shard_unlink(s, body->id, i, body->drive[i]);
     }
 }
 

@@ -6,12 +6,31 @@
 struct check {
     struct shard_reader *r;
     struct shard_verify *io;
-    uint32_t bad; /* shards that are not as they should be */
+    uint32_t bad;   /* shards that are not as they should be */
+    uint64_t paced; /* of io->n_bytes */
 };
 
 static unsigned n_shards(const struct check *c)
 {
     return (unsigned)c->r->l.k + c->r->l.m;
+}
+
+#define PACE_SIZE (UINT64_C(1) << 20)
+
+/* False: the work ends here. */
+static bool pace(struct check *c)
+{
+    uint64_t n = c->io->n_bytes - c->paced;
+    if (!c->io->pace || n < PACE_SIZE) {
+        return true;
+    }
+    c->paced = c->io->n_bytes;
+    return c->io->pace(c->io->ctx, n);
+}
+
+static int canceled(struct err *err)
+{
+    return fail(err, -ECANCELED, "Canceled", "the work on a body was ended");
 }
 
 /* All fetches of a turn, each until it is done or its drive is given up. */
@@ -204,7 +223,8 @@ static int rebuild(struct check *c, const struct orec_body *to, uint32_t mask, s
         struct layout_stripe ls = layout_stripe(&c->r->l, i);
         rc = shard_stripe(c->r, i, &p, err);
         rc = rc < 0 ? rc : shard_writer_stored(w, p, ls.size, err);
-        c->io->n_bytes += ls.size;
+        c->io->n_bytes += 2 * (uint64_t)ls.size; /* read and written */
+        rc = rc < 0 || pace(c) ? rc : canceled(err);
     }
     struct orec_body done = *to;
     return rc < 0 ? rc : shard_writer_finish(w, &done, err);
@@ -245,7 +265,7 @@ int shard_verify(struct shards *s, struct orec_body *body, unsigned flags,
         return rc;
     }
     r->reported = UINT32_MAX; /* whoever calls this knows */
-    struct check c = {.r = r, .io = io};
+    struct check c = {.r = r, .io = io, .paced = io->n_bytes};
     unsigned only = flags / SHARD_ONLY_BIT;
     uint64_t lost = io->n_lost;
     if (only > n_shards(&c)) {
@@ -255,6 +275,9 @@ int shard_verify(struct shards *s, struct orec_body *body, unsigned flags,
     if (!only) {
         for (uint64_t i = 0; i < layout_n_stripes(&r->l); i++) {
             check_stripe(&c, i);
+            if (!pace(&c)) {
+                return canceled(err);
+            }
         }
     }
     io->n_bad += (uint64_t)__builtin_popcount(c.bad);
