@@ -269,7 +269,13 @@ int ostore_list(struct ostore *s, const struct obucket *b, const struct olist_qu
 {
     size_t max = MIN(q->max, (size_t)1000);
     struct olist_query query = *q;
+    uint8_t after_id[OREC_ID_SIZE];
     query.max = max;
+    if (q->after_id) {
+        /* It may be a member of the page before, which is written over. */
+        memcpy(after_id, q->after_id, sizeof(after_id));
+        query.after_id = after_id;
+    }
     struct lister l = {.s = s,
                        .q = &query,
                        .bucket = b->number,

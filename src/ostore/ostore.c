@@ -78,7 +78,7 @@ static int replay_record(void *ctx, const struct olog_rec *rec, struct err *err)
                     (unsigned long long)rec->lsn);
     }
     int rc = itx_apply(r->tx, &ir, err);
-    if (rc == 0) {
+    if (rc == 0 && !r->tx->is_blind) { /* after a blind replay all are read at once */
         rc = buckets_apply(r->s, &ir, err);
     }
     r->n++;
@@ -145,6 +145,10 @@ static int open_log(struct ostore *s, const struct ostore_opts *o, struct itx *t
     rc = itx_commit(tx, r.last, err);
     if (rc == 0 && from == 0) {
         rc = index_recount(s->index, &s->counts, err);
+    }
+    if (rc == 0 && from == 0) {
+        /* Not while records come: a bucket's own may have been copied behind its configurations. */
+        rc = buckets_load(s, err);
     }
     if (rc == 0 && from == 0) {
         rc = oindex_bulk(s->index, false, err);
@@ -276,7 +280,7 @@ static int try_open(const struct ostore_opts *o, struct ostore **ret, struct err
     s->code =
         (struct shard_code){.k = o->k, .m = o->m, .unit = o->unit ? o->unit : UNIT_DEFAULT};
     s->inline_max = MIN(o->inline_max ? o->inline_max : INLINE_DEFAULT, INLINE_LIMIT);
-    s->min_part = o->min_part_size ? o->min_part_size : MIN_PART;
+    s->min_part = o->min_part_size == 1 ? 0 : o->min_part_size ? o->min_part_size : MIN_PART;
     s->now_ns = o->now_ns;
     s->now_ctx = o->now_ctx;
     pthread_rwlock_init(&s->keys_lock, NULL);

@@ -342,10 +342,7 @@ static ssize_t read_piece(struct oread *r, const struct piece *p, uint64_t off, 
     if (p->body.is_inline) {
         return read_inline(r, p, off, out, n, is_nowait, err);
     }
-    if (!r->reader) {
-        if (is_nowait) {
-            return -EAGAIN; /* files are to be opened */
-        }
+    if (!r->reader) { /* opens no file yet: does not block */
         int rc = shard_reader_open(r->s->shards, &p->body, &r->codec, &r->reader, err);
         if (rc < 0) {
             return rc;
