@@ -1,5 +1,5 @@
-/* tls_int.h — one TLS connection: reads from a non-blocking socket, writes records into a queue that
- * its owner sends; for the HTTP server only.
+/* tls_int.h — one TLS connection: reads from a non-blocking socket, writes records into a queue
+ * that its owner sends; for the HTTP server only.
  * Not here: the server's certificate (tls.h).
  * Threads:  belongs to the connection's loop thread.
  * Memory:   tls_conn_new() gives, tls_conn_free() takes; the descriptor stays the caller's.
@@ -13,7 +13,8 @@
 
 struct tls_conn;
 
-/* 'out' is borrowed: every call here may append to it (records, alerts). NULL when memory is out. */
+/* 'out' is borrowed: every call here may append to it (records, alerts). NULL when memory is
+ * out. */
 struct tls_conn *tls_conn_new(struct tls_server *t, int fd, struct chunkq *out);
 void tls_conn_free(struct tls_conn *c);
 
