@@ -253,8 +253,18 @@ static int fill(struct arena *a, const struct sigv4_auth *auth, const struct aws
     ret->age_ns = now_ns > auth->signed_ns ? now_ns - auth->signed_ns : 0;
     memcpy(ret->seed_signature, auth->signature.p, 64); /* its length was checked */
     ret->seed_signature[64] = '\0';
-    ret->scope = arena_fmt(a, "%.*s/%.*s/%.*s/aws4_request", STR_ARG(auth->date),
-                           STR_ARG(auth->region), STR_ARG(auth->service));
+    const struct str parts[] = {auth->date, STR("/"),      auth->region,
+                                STR("/"),   auth->service, STR("/aws4_request")};
+    size_t n = 0, at = 0;
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+        n += parts[i].n;
+    }
+    char *scope = arena_alloc(a, n + 1);
+    for (size_t i = 0; scope && i < ARRAY_LEN(parts); i++) {
+        memcpy(scope + at, parts[i].p, parts[i].n);
+        at += parts[i].n;
+    }
+    ret->scope = str_n(scope, n);
     return ret->scope.p ? 0 : full(err);
 }
 

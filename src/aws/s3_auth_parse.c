@@ -72,7 +72,8 @@ static int header_date(struct arena *a, const struct aws_http *head, struct sigv
                     "AWS authentication requires a valid Date or x-amz-date header");
     }
     auth->signed_ns = ns;
-    auth->amz_date = arena_str_dup(a, str_c(time_basic(ns, text)));
+    bool is_basic = have.n == 16 && have.p[8] == 'T'; /* the others look otherwise */
+    auth->amz_date = is_basic ? have : arena_str_dup(a, str_c(time_basic(ns, text)));
     if (!auth->amz_date.p) {
         return full(err);
     }
@@ -200,7 +201,6 @@ static int query_times(struct arena *a, const struct str value[Q_N], struct sigv
                        struct err *err)
 {
     int64_t expires = 0;
-    char text[TIME_ISO_SIZE];
     if (num_i64(value[Q_EXPIRES], INT64_MIN, INT64_MAX, &expires) < 0) {
         return query_error(err, "X-Amz-Expires should be a number");
     }
@@ -216,10 +216,7 @@ static int query_times(struct arena *a, const struct str value[Q_N], struct sigv
         return query_error(
             err, "X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\"");
     }
-    auth->amz_date = arena_str_dup(a, str_c(time_basic(auth->signed_ns, text)));
-    if (!auth->amz_date.p) {
-        return full(err);
-    }
+    auth->amz_date = value[Q_DATE]; /* it has just one form */
     if (!str_eq(str_n(auth->amz_date.p, 8), auth->date)) {
         return fail(err, -EINVAL, "AuthorizationQueryParametersError",
                     "Invalid credential date \"%.*s\". This date is not the same as "

@@ -245,8 +245,14 @@ void sigv4_string_to_sign(const struct sigv4_auth *auth, struct str canonical, s
     digest_hex(hash, sizeof(hash), hex);
     buf_addc(out, "AWS4-HMAC-SHA256\n");
     buf_add(out, auth->amz_date);
-    buf_fmt(out, "\n%.*s/%.*s/%.*s/aws4_request\n%s", STR_ARG(auth->date),
-            STR_ARG(auth->region), STR_ARG(auth->service), hex);
+    buf_add_char(out, '\n');
+    buf_add(out, auth->date);
+    buf_add_char(out, '/');
+    buf_add(out, auth->region);
+    buf_add_char(out, '/');
+    buf_add(out, auth->service);
+    buf_addc(out, "/aws4_request\n");
+    buf_add(out, str_n(hex, sizeof(hex) - 1));
 }
 
 void sigv4_signing_key(struct str secret, struct str date, struct str region,
@@ -304,14 +310,11 @@ void sigv4_cache_free(struct sigv4_cache *c)
 void sigv4_cached_key(struct sigv4_cache *c, struct str secret, const struct sigv4_auth *auth,
                       uint8_t out[SHA256_SIZE])
 {
-    static const uint8_t domain[] = "sigv4 cache";
+    static const struct str domain = {"sigv4 cache", 12}; /* with its NUL */
     const struct str nul = {"\0", 1};
-    const struct str parts[] = {auth->date, nul, auth->region, nul, auth->service};
-    uint8_t id[SHA256_SIZE], secret_hash[SHA256_SIZE];
-    hmac_sha256(secret, str_n((const char *)domain, sizeof(domain)), secret_hash);
-    hmac_sha256_parts(str_n((const char *)secret_hash, sizeof(secret_hash)), parts,
-                      ARRAY_LEN(parts), id);
-    secret_wipe(secret_hash, sizeof(secret_hash));
+    const struct str parts[] = {domain, auth->date, nul, auth->region, nul, auth->service};
+    uint8_t id[SHA256_SIZE];
+    hmac_sha256_parts(secret, parts, ARRAY_LEN(parts), id);
     uint32_t at;
     memcpy(&at, id, sizeof(at));
     struct slot *s = &c->slots[at % c->n];
