@@ -1,6 +1,8 @@
 /* s3_test_req.h — requests for the tests of S3's pure parts: written as text, signed, verified.
  * Not here: tests.
- * Threads:  none. Memory: an arena of the test. Errors: assertions. */
+ * Threads:  none.
+ * Memory:   an arena of the test.
+ * Errors:   assertions. */
 #pragma once
 #include "aws/s3_auth.h"
 #include "base/test.h"

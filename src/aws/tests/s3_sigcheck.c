@@ -1,7 +1,7 @@
 /* s3_sigcheck.c — S3's pure parts as a filter, for s3_client_test.py: one request a line,
  * "METHOD PATH QUERY BODY NOW_S NAME VALUE ..." with each field in hex ("-" = absent). Answers
- * "<code> <who> <size> <md5> <algorithm> <checksum>", code "ok" when everything about it was good: the
- * head, the coding of the body, the checksums; for forms also the policy.
+ * "<code> <who> <size> <md5> <algorithm> <checksum>", code "ok" when everything about it was
+ * good: the head, the coding of the body, the checksums; for forms also the policy.
  * Not a test of its own. */
 #include "aws/s3_chunked.h"
 #include "aws/s3_form.h"
