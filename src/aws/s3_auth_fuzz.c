@@ -1,7 +1,7 @@
 /* S3 requests of strangers. Input, one a line: method, target, Authorization, x-amz-date,
  * x-amz-content-sha256, x-amz-decoded-content-length, x-amz-trailer, and one more header.
  * Invariants: whoever gets a name has signed just this request with the secret; who fails has none;
- *             what is said beside an error never holds the secret. */
+ *             what is said beside an error never holds the secret (unless it was sent). */
 #include "aws/s3_auth.h"
 
 #include "base/time.h"
@@ -98,7 +98,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int rc = s3_auth_head(a, &o, &rq, &auth, &extra, &err);
     assert((rc == 0) == (err.code == 0));
     assert(str_is_set(auth.who.account) == (rc == 0 && !auth.is_anonymous));
-    for (size_t i = 0; i < extra.n; i++) {
+    bool was_sent = str_find_str(str_n((const char *)data, size), secret) >= 0;
+    for (size_t i = 0; i < extra.n && !was_sent; i++) {
         assert(str_find_str(extra.v[i].value, secret) < 0);
     }
     if (rc == 0 && !auth.is_anonymous) {
