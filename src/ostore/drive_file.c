@@ -156,9 +156,9 @@ int drive_table_write(struct fault_fs *fs, int root, const struct drive_table *t
         return fd;
     }
     rc = fault_pwrite(fs, fd, text.p, text.n, 0);
-    rc = rc == 0 ? fault_fdatasync(fs, fd) : rc;
+    rc = rc == 0 ? drive_sync_rc(fault_fdatasync(fs, fd)) : rc;
     rc = rc == 0 ? fault_rename(fs, root, DRIVE_TMP_FILE, DRIVE_FILE) : rc;
-    return rc == 0 ? fault_sync_dir(fs, root) : rc;
+    return rc == 0 ? drive_sync_rc(fault_sync_dir(fs, root)) : rc;
 }
 
 static int has_entries(int dir, const char *const *allowed, size_t n_allowed, bool *ret)

@@ -9,6 +9,7 @@
 #include "base/vec.h"
 #include "ostore/drive.h"
 #include "ostore/lane.h"
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -71,6 +72,13 @@ MUST_CHECK int drive_table_read(struct fault_fs *fs, int root, struct drive_tabl
 MUST_CHECK int drive_table_write(struct fault_fs *fs, int root, const struct drive_table *t);
 /* Nothing of anybody is in the folder. Negative errno when it cannot be read. */
 MUST_CHECK int drive_is_empty(int root, bool *ret);
+
+/* What a sync answered: without room too, what it should have written may be gone, so the drive is
+ * not merely full. */
+static inline int drive_sync_rc(int rc)
+{
+    return rc == -ENOSPC || rc == -EDQUOT ? -EIO : rc;
+}
 
 /* --- drive_state.c --- */
 

@@ -88,8 +88,8 @@ void olog_unpin(struct olog *l, uint64_t segment);
 
 struct olog_segment {
     uint64_t segment, first_lsn, last_lsn; /* last: 0 while it is the one being written */
-    uint64_t size; /* bytes used */
-    uint32_t drives; /* bits: who has a copy */
+    uint64_t size;                         /* bytes used */
+    uint32_t drives;                       /* bits: who has a copy */
 };
 /* A copy of the list, oldest first; free(). */
 MUST_CHECK int olog_segments(struct olog *l, struct olog_segment **ret, size_t *ret_n);

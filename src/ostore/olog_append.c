@@ -258,12 +258,15 @@ int olog_sync(struct olog *l, struct err *err)
         }
         keep_copies(l, good);
         l->has_unsynced = false;
-        atomic_store(&l->synced_lsn, l->last_lsn);
     }
     /* Before anybody hears of it, the others know which drive is not to be trusted. */
     if (atomic_load(&l->drives->is_unsettled)) {
         (void)drives_persist(l->drives);
     }
+    if (l->cur && !(l->copies & drives_writable(l->drives))) {
+        return olog_fail_readonly(l, -EIO, err, "no drive of the log can be written");
+    }
+    atomic_store(&l->synced_lsn, l->last_lsn);
     return 0;
 }
 
@@ -289,7 +292,8 @@ static void plan_next(struct olog *l)
                              .create_ns = time_wall_ns(),
                              .size = l->segment_size};
     memcpy(h->log_id, l->log_id, LOG_ID_SIZE);
-    l->is_next_set = true;
+    /* A copy may be there from here on, whatever fails: nothing more goes into the old segment. */
+    l->is_next_set = l->is_switch_due = true;
 }
 
 /* Makes the copies; *files gets one reference each. Returns bits of drives that have one. */

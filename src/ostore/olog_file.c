@@ -137,7 +137,7 @@ void batch_unref(struct batch *b)
 
 static int do_sync(const struct io_job *j)
 {
-    return j->is_sync_off ? 0 : fault_fdatasync(j->fs, j->file->fd);
+    return j->is_sync_off ? 0 : drive_sync_rc(fault_fdatasync(j->fs, j->file->fd));
 }
 
 /* Space that is written, not only reserved: a sync of bytes in it changes no metadata. */
@@ -179,7 +179,7 @@ static int begin(struct io_job *j)
     rc = rc == 0 ? fault_pwrite(j->fs, j->file->fd, j->header, SEG_HEADER, 0) : rc;
     rc = rc == 0 ? do_sync(j) : rc;
     rc = rc == 0 ? fault_rename(j->fs, j->dir, tmp, name) : rc;
-    return rc == 0 ? fault_sync_dir(j->fs, j->dir) : rc;
+    return rc == 0 ? drive_sync_rc(fault_sync_dir(j->fs, j->dir)) : rc;
 }
 
 static int finish(const struct io_job *j)

@@ -176,7 +176,7 @@ static int settle_header(struct opening *o, struct seen *s, bool is_newest, stru
         struct seg_file *f = NULL;
         if ((bad & 1u << i) && olog_file(l, s->number, i, &f) == 0) {
             int rc = fault_pwrite(l->fs, f->fd, good, SEG_HEADER, 0);
-            rc = rc == 0 ? fault_fdatasync(l->fs, f->fd) : rc;
+            rc = rc == 0 ? drive_sync_rc(fault_fdatasync(l->fs, f->fd)) : rc;
             seg_file_unref(f);
             if (rc < 0) {
                 drives_fault(l->drives, i, rc, "repairing a log segment");
@@ -268,7 +268,7 @@ static void sync_copies(struct olog *l, const struct oscan *s, uint32_t copies)
         if (!(copies & 1u << i) || !(drives_writable(l->drives) & 1u << drive)) {
             continue;
         }
-        int rc = l->is_sync_off ? 0 : fault_fdatasync(l->fs, s->c[i].file->fd);
+        int rc = l->is_sync_off ? 0 : drive_sync_rc(fault_fdatasync(l->fs, s->c[i].file->fd));
         if (rc < 0) {
             drives_fault(l->drives, drive, rc, "syncing the log at the start");
         }
@@ -425,6 +425,9 @@ static int open_log(struct opening *o, struct err *err)
             n - n_ok, n);
     }
     list(o);
+    if (!drives_readable(l->drives)) {
+        return fail(err, -EIO, "LogFailed", "no drive of the log can be read");
+    }
     int rc = settle_headers(o, err);
     rc = rc == 0 ? walk_all(o, err) : rc;
     rc = rc == 0 ? go_on(o, err) : rc;

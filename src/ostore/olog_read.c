@@ -296,7 +296,7 @@ int olog_remove(struct olog *l, uint64_t segment, struct err *err)
         }
         int dir = drives_dir(l->drives, i, DRIVE_LOG);
         int r = fault_unlink(l->fs, dir, name);
-        r = r == 0 || r == -ENOENT ? fault_sync_dir(l->fs, dir) : r;
+        r = r == 0 || r == -ENOENT ? drive_sync_rc(fault_sync_dir(l->fs, dir)) : r;
         if (r < 0) {
             drives_fault(l->drives, i, r, "removing a log segment");
         }

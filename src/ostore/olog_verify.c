@@ -54,7 +54,7 @@ static struct scan_range range_of(const struct oseg *seg)
 
 static void sync_drive(struct olog *l, unsigned drive, int fd)
 {
-    int rc = fault_fdatasync(l->fs, fd);
+    int rc = drive_sync_rc(fault_fdatasync(l->fs, fd));
     if (rc < 0) {
         drives_fault(l->drives, drive, rc, "repairing a log segment");
     }
@@ -150,9 +150,9 @@ static int write_copy(struct olog *l, struct oscan *s, const struct oseg *seg, u
         rc = rc == 0 ? fault_pwrite(l->fs, fd, p, n, off) : rc;
         off += n;
     }
-    rc = rc == 0 ? fault_fdatasync(l->fs, fd) : rc;
+    rc = rc == 0 ? drive_sync_rc(fault_fdatasync(l->fs, fd)) : rc;
     rc = rc == 0 ? fault_rename(l->fs, dir, tmp, name) : rc;
-    rc = rc == 0 ? fault_sync_dir(l->fs, dir) : rc;
+    rc = rc == 0 ? drive_sync_rc(fault_sync_dir(l->fs, dir)) : rc;
     if (rc < 0 && fd >= 0) {
         (void)!fault_unlink(l->fs, dir, tmp);
     }
