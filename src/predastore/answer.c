@@ -48,7 +48,8 @@ void front_finish(struct front_call *fc, const void *output)
 {
     struct s3_call *c = &fc->c;
     struct err e = ERR_INIT;
-    if (rest_encode(&aws_service_s3, c->t.op, output, c->arena, &c->answer, &e) < 0) {
+    if (rest_encode(&aws_service_s3, c->t.op, c->is_encoded ? NULL : output, c->arena,
+                    &c->answer, &e) < 0) {
         front_fail(fc, &e);
         return;
     }

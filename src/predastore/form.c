@@ -132,7 +132,8 @@ enum http_flow form_body(struct front_call *fc, struct str chunk)
 static struct str location(struct s3_call *c)
 {
     AUTO_BUF out;
-    struct str host = aws_http_header(&c->rq, "Host");
+    /* Of the request: c->rq has the fields of the form by now. */
+    struct str host = http_req_head(CONTAINER_OF(c, struct front_call, c)->req)->host;
     buf_init(&out, 8192);
     buf_fmt(&out, "%s://%.*s/", c->rq.is_tls ? "https" : "http",
             STR_ARG(str_is_set(host) ? host : c->t.host));

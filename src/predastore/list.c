@@ -1,7 +1,9 @@
 /* The lists of a bucket: objects (both forms), versions, uploads, and the parts of an upload. */
 #include "predastore/ops.h"
 
+#include "aws/codec_out.h"
 #include "aws/s3_lifecycle.h"
+#include "aws/xml_out.h"
 #include "predastore/lifecycle.h"
 #include "predastore/page.h"
 
@@ -199,37 +201,51 @@ static void fill_version(struct s3_call *c, const struct listing *l, const struc
     sum_names(c->arena, &v->rec.sum, &o->checksum_algorithm, &o->checksum_type);
 }
 
-static void fill_versions(struct s3_call *c, const struct listing *l,
-                          struct s3_list_object_versions_output *out)
+/* Versions and delete markers stand in one order, as they came about: the model has two lists,
+ * which would lose it, and there are clients that read one after the other. */
+static int encode_versions(struct s3_call *c, const struct listing *l,
+                           const struct s3_list_object_versions_output *head, struct err *err)
 {
-    size_t n_markers = 0, m = 0, k = 0;
+    const struct aws_service *s = &aws_service_s3;
+    struct buf *b = &c->answer.body;
     struct s3_owner *owner = s3_owner_of(c->arena, c->bucket->account);
-    for (size_t i = 0; i < l->page.n; i++) {
-        const struct olist_entry *e = &l->page.v[i];
-        n_markers += !str_is_set(e->prefix) && e->version.rec.kind == OREC_MARKER;
-    }
-    if (n_markers > 0) {
-        AWS_LIST_MAKE(c->arena, &out->delete_markers, n_markers);
-    }
-    if (l->n_others > n_markers) {
-        AWS_LIST_MAKE(c->arena, &out->versions, l->n_others - n_markers);
-    }
+    int version = aws_shape_find(s, STR("ObjectVersion"));
+    int marker = aws_shape_find(s, STR("DeleteMarkerEntry"));
+    int prefix = aws_shape_find(s, STR("CommonPrefix"));
+    buf_fmt(b, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<ListVersionsResult xmlns=\"%s\">",
+            s->xmlns);
+    aws_encode_struct(s, s->ops[S3_OP_LIST_OBJECT_VERSIONS].out, head, b);
     for (size_t i = 0; i < l->page.n; i++) {
         const struct oversion *v = &l->page.v[i].version;
         if (str_is_set(l->page.v[i].prefix)) {
             continue;
         }
-        if (v->rec.kind != OREC_MARKER) {
-            fill_version(c, l, v, owner, &out->versions.v[k++]);
-            continue;
+        bool is_marker = v->rec.kind == OREC_MARKER;
+        xml_open(b, is_marker ? "DeleteMarker" : "Version");
+        if (is_marker) {
+            const struct s3_delete_marker_entry d = {
+                .key = page_enc_text(&l->enc, v->rec.key),
+                .version_id = s3_version_text(c->arena, v->rec.version),
+                .is_latest = some_bool(v->is_latest),
+                .last_modified = when(v->rec.time_ns),
+                .owner = owner};
+            aws_encode_struct(s, (uint16_t)marker, &d, b);
+        } else {
+            struct s3_object_version o = {0};
+            fill_version(c, l, v, owner, &o);
+            aws_encode_struct(s, (uint16_t)version, &o, b);
         }
-        struct s3_delete_marker_entry *d = &out->delete_markers.v[m++];
-        d->key = page_enc_text(&l->enc, v->rec.key);
-        d->version_id = s3_version_text(c->arena, v->rec.version);
-        d->is_latest = some_bool(v->is_latest);
-        d->last_modified = when(v->rec.time_ns);
-        d->owner = owner;
+        xml_close(b, is_marker ? "DeleteMarker" : "Version");
     }
+    for (size_t i = 0; i < l->prefixes.n; i++) {
+        xml_open(b, "CommonPrefixes");
+        aws_encode_struct(s, (uint16_t)prefix, &l->prefixes.v[i], b);
+        xml_close(b, "CommonPrefixes");
+    }
+    xml_close(b, "ListVersionsResult");
+    rest_header(&c->answer, "Content-Type", STR("application/xml"));
+    c->is_encoded = true;
+    return buf_ok(b) ? 0 : fail(err, -E2BIG, "InternalError", "a list does not fit");
 }
 
 int op_list_object_versions(struct s3_call *c, const void *input, void *output, struct err *err)
@@ -264,7 +280,6 @@ int op_list_object_versions(struct s3_call *c, const void *input, void *output, 
     out->max_keys = some_i64((int64_t)l.max);
     out->encoding_type = in->encoding_type;
     out->is_truncated = some_bool(l.page.is_truncated);
-    out->common_prefixes = l.prefixes;
     if (in->delimiter.n) {
         out->delimiter = page_enc_text(&l.enc, in->delimiter);
     }
@@ -274,8 +289,7 @@ int op_list_object_versions(struct s3_call *c, const void *input, void *output, 
             out->next_version_id_marker = s3_version_text(c->arena, l.page.next_id);
         }
     }
-    fill_versions(c, &l, out);
-    return 0;
+    return encode_versions(c, &l, out, err);
 }
 
 /* ---- uploads ---- */

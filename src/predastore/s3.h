@@ -52,7 +52,8 @@ struct s3_call {
     const struct obucket *bucket;
     /* Becomes the answer. rest_header(&c->answer, ...) adds what no member of the output says. */
     struct rest_answer answer;
-    int status; /* when not 0: instead of the model's */
+    int status;      /* when not 0: instead of the model's */
+    bool is_encoded; /* the handler wrote the body of the answer itself */
 };
 
 /* 'input' is struct s3_<op>_request; 'output' the zeroed output structure, NULL when the

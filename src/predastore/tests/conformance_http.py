@@ -154,6 +154,7 @@ class Forms(S3Test):
                                                           ["content-length-range", 1, 10]])
         a = self.post(b, list(form["fields"].items()), b"1234567890", "a b")
         self.assertEqual((a.status, a.text("Bucket"), a.text("Key")), (201, b, "dir/a b"))
+        self.assertEqual((a.text("Location"), a.headers["location"]), (f"{self.store.endpoint}/{b}/dir/a%20b",) * 2)
         self.assertEqual(self.c.head_object(Bucket=b, Key="dir/a b")["Metadata"], {"a": "1"})
         self.assertEqual((self.post(b, list(form["fields"].items()), b"12345678901").code()), "EntityTooLarge")
         self.assertEqual((self.post(b, list(form["fields"].items()), b"").code()), "EntityTooSmall")

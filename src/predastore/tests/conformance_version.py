@@ -1,4 +1,5 @@
 """Versions: null ones, delete markers, suspended buckets, lists of versions, batch deletes and their conditions."""
+import re
 import threading
 
 from s3lib import S3Test, main, md5
@@ -176,6 +177,17 @@ class Versions(S3Test):
         self.assertEqual(self.versions(b, KeyMarker="a", VersionIdMarker=want[1][1])[0][0], want[2])
         a = self.raw("GET", f"/{b}?versions&version-id-marker={want[0][1]}")
         self.assertEqual((a.status, a.code()), (400, "InvalidArgument"))
+
+    def test_versions_and_markers_stand_in_one_order(self):
+        b = self.bucket(versioned=True)
+        self.put(b, "a", b"1")
+        self.c.delete_object(Bucket=b, Key="a")
+        self.put(b, "a", b"2")
+        self.c.delete_object(Bucket=b, Key="b")
+        self.put(b, "c", b"3")
+        body = self.raw("GET", f"/{b}?versions").body.decode()
+        got = [(m[0], re.search("<Key>(.)</Key>", m[1])[1]) for m in re.findall("<(Version|DeleteMarker)>(.*?)</(?:Version|DeleteMarker)>", body)]
+        self.assertEqual(got, [("Version", "a"), ("DeleteMarker", "a"), ("Version", "a"), ("DeleteMarker", "b"), ("Version", "c")])
 
     def test_prefix_and_delimiter(self):
         b = self.bucket("a", "b/1", "b/2", "c", versioned=True)
