@@ -4,7 +4,8 @@
 #include "ostore/oindex_int.h"
 #include <errno.h>
 
-#define ITX_ARENA_MAX ((size_t)256 << 20)
+#define ITX_ARENA_MAX     ((size_t)256 << 20)
+#define DIRECT_AFTER_READ 50000u
 
 /* --- numbers by key --- */
 
@@ -133,6 +134,7 @@ void itx_init(struct itx *t, struct oindex *x, struct icounts *counts)
 
 void itx_done(struct itx *t)
 {
+    obulk_free(t->bulk);
     oindex_batch_free(t->batch);
     omap_free(t->over, free);
     arena_free(t->a);
@@ -183,11 +185,37 @@ static void over_put(struct itx *t, const struct ikey *k, bool is_gone, bool is_
     t->n_changes++;
 }
 
+/* Whether this blind change goes to the tables that are sorted aside. What went to the batch before
+ * has to be in the index then: it is older. */
+static bool is_bulk(struct itx *t)
+{
+    if (!t->bulk || (t->n_direct > 0 && --t->n_direct > 0)) {
+        return false;
+    }
+    if (!t->is_direct) {
+        return true;
+    }
+    t->is_direct = false;
+    int rc = oindex_apply(t->x, t->batch, &t->err);
+    oindex_batch_clear(t->batch);
+    t->rc = t->rc < 0 ? t->rc : rc;
+    return true;
+}
+
+static void put_blind(struct itx *t, const struct ikey *k, struct str first, struct str second)
+{
+    if (is_bulk(t)) {
+        obulk_put(t->bulk, ikey_str(k), first, second);
+    } else {
+        oindex_put2(t->batch, ikey_str(k), first, second);
+    }
+    t->n_changes++;
+}
+
 void itx_put_raw(struct itx *t, const struct ikey *k, struct str first, struct str second)
 {
     if (t->is_blind) {
-        oindex_put2(t->batch, ikey_str(k), first, second);
-        t->n_changes++;
+        put_blind(t, k, first, second);
         return;
     }
     over_put(t, k, false, false, first, second);
@@ -198,8 +226,7 @@ void itx_put(struct itx *t, const struct ikey *k, const struct ival *v)
     char head[IVAL_HEAD];
     ival_encode(v, head);
     if (t->is_blind) {
-        oindex_put2(t->batch, ikey_str(k), str_n(head, sizeof(head)), v->head);
-        t->n_changes++;
+        put_blind(t, k, str_n(head, sizeof(head)), v->head);
         return;
     }
     over_put(t, k, false, true, str_n(head, sizeof(head)), v->head);
@@ -207,6 +234,11 @@ void itx_put(struct itx *t, const struct ikey *k, const struct ival *v)
 
 void itx_del(struct itx *t, const struct ikey *k)
 {
+    if (t->is_blind && is_bulk(t)) {
+        obulk_del(t->bulk, ikey_str(k));
+        t->n_changes++;
+        return;
+    }
     if (t->is_blind) {
         oindex_del(t->batch, ikey_str(k));
         t->n_changes++;
@@ -215,15 +247,34 @@ void itx_del(struct itx *t, const struct ikey *k)
     over_put(t, k, true, false, STR_NONE, STR_NONE);
 }
 
-/* What the batch of a blind replay holds is read from the index itself. */
+/* What a blind replay has put aside is read from the index itself. */
 static int flush_blind(struct itx *t, struct err *err)
 {
-    if (!t->is_blind || t->n_changes == 0) {
+    if (!t->is_blind) {
         return 0;
     }
-    int rc = oindex_apply(t->x, t->batch, err);
-    oindex_batch_clear(t->batch);
-    t->n_changes = 0;
+    int rc = t->rc;
+    if (rc < 0) {
+        return fail(err, rc, t->err.name, "%s", t->err.msg);
+    }
+    if (t->bulk) {
+        rc = obulk_is_empty(t->bulk) ? 0 : obulk_flush(t->bulk, err);
+        t->is_direct = true;
+        t->n_direct = DIRECT_AFTER_READ;
+    }
+    if (rc == 0 && t->n_changes > 0) {
+        rc = oindex_apply(t->x, t->batch, err);
+        oindex_batch_clear(t->batch);
+        t->n_changes = 0;
+    }
+    return rc;
+}
+
+int itx_end_bulk(struct itx *t, struct err *err)
+{
+    int rc = flush_blind(t, err);
+    obulk_free(t->bulk);
+    t->bulk = NULL;
     return rc;
 }
 

@@ -63,10 +63,17 @@ struct itx {
     struct istate sum;
     size_t n_changes; /* in overlay and batch, about */
     bool is_blind;
+    struct obulk *bulk; /* blind: where changes go while nothing is read; NULL: to the batch */
+    unsigned n_direct;  /* changes that go to the batch, after something was read */
+    bool is_direct;     /* some went there */
+    int rc;             /* of what could not say so */
+    struct err err;
 };
 void itx_init(struct itx *t, struct oindex *x, struct icounts *counts);
 void itx_done(struct itx *t);
 void itx_reset(struct itx *t);
+/* After a blind replay: everything is in the index. */
+MUST_CHECK int itx_end_bulk(struct itx *t, struct err *err);
 
 MUST_CHECK int itx_get(struct itx *t, const struct ikey *k, struct ival *ret, struct err *err);
 MUST_CHECK int itx_get_raw(struct itx *t, const struct ikey *k, struct str *ret,

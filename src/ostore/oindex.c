@@ -1,19 +1,10 @@
 #include "ostore/oindex.h"
 
+#include "ostore/oindex_db.h"
 #include "ostore/oindex_int.h"
 #include <errno.h>
-#include <rocksdb/c.h>
 #include <stdio.h>
 #include <string.h>
-
-struct oindex {
-    rocksdb_t *db;
-    rocksdb_options_t *opts;
-    rocksdb_cache_t *cache;
-    rocksdb_readoptions_t *read, *read_nowait;
-    rocksdb_writeoptions_t *write;
-    char write_buffer[24];
-};
 
 struct oindex_batch {
     rocksdb_writebatch_t *b;
@@ -26,7 +17,7 @@ struct oindex_iter {
 };
 
 /* Takes RocksDB's text and makes an error of it. */
-static int index_failed(char *text, struct err *err, const char *what)
+int oindex_failed(char *text, struct err *err, const char *what)
 {
     int rc;
     if (strstr(text, "Corruption")) {
@@ -81,11 +72,12 @@ int oindex_open(const struct oindex_opts *o, struct oindex **ret, struct err *er
     rocksdb_readoptions_set_read_tier(x->read_nowait, 1 /* what is in memory */);
     x->write = rocksdb_writeoptions_create();
     rocksdb_writeoptions_disable_WAL(x->write, 1);
+    (void)snprintf(x->path, sizeof(x->path), "%s", o->path);
     char *text = NULL;
     x->db = rocksdb_open(x->opts, o->path, &text);
     if (text) {
         oindex_close(x);
-        return index_failed(text, err, "open");
+        return oindex_failed(text, err, "open");
     }
     *ret = x;
     return 0;
@@ -115,7 +107,7 @@ int oindex_destroy(const char *path, struct err *err)
     char *text = NULL;
     rocksdb_destroy_db(o, path, &text);
     rocksdb_options_destroy(o);
-    return text ? index_failed(text, err, "remove") : 0;
+    return text ? oindex_failed(text, err, "remove") : 0;
 }
 
 int oindex_flush(struct oindex *x, struct err *err)
@@ -125,7 +117,7 @@ int oindex_flush(struct oindex *x, struct err *err)
     char *text = NULL;
     rocksdb_flush(x->db, o, &text);
     rocksdb_flushoptions_destroy(o);
-    return text ? index_failed(text, err, "flush") : 0;
+    return text ? oindex_failed(text, err, "flush") : 0;
 }
 
 int oindex_bulk(struct oindex *x, bool is_bulk, struct err *err)
@@ -137,7 +129,7 @@ int oindex_bulk(struct oindex *x, bool is_bulk, struct err *err)
     const char *const usual[] = {x->write_buffer, "false", "20", "36"};
     char *text = NULL;
     rocksdb_set_options(x->db, ARRAY_LEN(names), names, is_bulk ? bulk : usual, &text);
-    return text ? index_failed(text, err, "options") : 0;
+    return text ? oindex_failed(text, err, "options") : 0;
 }
 
 int oindex_get(struct oindex *x, struct str key, bool is_nowait, struct arena *a,
@@ -151,7 +143,7 @@ int oindex_get(struct oindex *x, struct str key, bool is_nowait, struct arena *a
             rocksdb_free(text);
             return -EAGAIN;
         }
-        return index_failed(text, err, "get");
+        return oindex_failed(text, err, "get");
     }
     if (!v) {
         return -ENOENT;
@@ -207,7 +199,7 @@ int oindex_apply(struct oindex *x, struct oindex_batch *b, struct err *err)
 {
     char *text = NULL;
     rocksdb_write(x->db, x->write, b->b, &text);
-    return text ? index_failed(text, err, "write") : 0;
+    return text ? oindex_failed(text, err, "write") : 0;
 }
 
 struct oindex_snap {
@@ -309,7 +301,7 @@ int oindex_iter_error(const struct oindex_iter *it, struct err *err)
 {
     char *text = NULL;
     rocksdb_iter_get_error(it->it, &text);
-    return text ? index_failed(text, err, "walk") : 0;
+    return text ? oindex_failed(text, err, "walk") : 0;
 }
 
 static uint64_t property(struct oindex *x, const char *name)

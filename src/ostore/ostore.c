@@ -92,7 +92,7 @@ static int replay_record(void *ctx, const struct olog_rec *rec, struct err *err)
 
 static int open_index(struct ostore *s, const struct ostore_opts *o, struct err *err)
 {
-    struct oindex_opts io = {.path = s->index_path};
+    struct oindex_opts io = {.path = s->index_path, .cache_size = (size_t)128 << 20};
     int rc = 0;
     if (o->is_index_discarded) {
         rc = oindex_destroy(s->index_path, err);
@@ -135,6 +135,7 @@ static int open_log(struct ostore *s, const struct ostore_opts *o, struct itx *t
         return rc;
     }
     uint64_t begin = time_mono_ns();
+    tx->bulk = from == 0 ? obulk_new(s->index) : NULL;
     rc = olog_open(&lo, from, replay_record, &r, &s->log, err);
     if (rc < 0) {
         return rc;
@@ -143,6 +144,9 @@ static int open_log(struct ostore *s, const struct ostore_opts *o, struct itx *t
         return fail(err, -ESTALE, "IndexAhead", "the index knows more than the log");
     }
     rc = itx_commit(tx, r.last, err);
+    if (rc == 0 && from == 0) {
+        rc = itx_end_bulk(tx, err);
+    }
     if (rc == 0 && from == 0) {
         rc = index_recount(s->index, &s->counts, err);
     }
