@@ -3,6 +3,7 @@
 #include "base/num.h"
 #include "base/time.h"
 #include <errno.h>
+#include <time.h>
 
 static struct str header(const struct http_header *h, size_t n, const char *prefix,
                          const char *name)
@@ -17,13 +18,35 @@ static struct str header(const struct http_header *h, size_t n, const char *pref
     return STR_NONE;
 }
 
+/* The two old forms that a recipient must still read (RFC 9110 section 5.6.7). */
+static bool old_date(struct str text, uint64_t *ret_ns)
+{
+    static const char *const forms[] = {"%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"};
+    char copy[64];
+    if (text.n == 0 || text.n >= sizeof(copy)) {
+        return false;
+    }
+    memcpy(copy, text.p, text.n);
+    copy[text.n] = '\0';
+    for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
+        struct tm tm = {0};
+        const char *end = strptime(copy, forms[i], &tm);
+        time_t t = end && *end == '\0' ? timegm(&tm) : -1;
+        if (t >= 0) {
+            *ret_ns = (uint64_t)t * NS_PER_S;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* A date that cannot be read is no condition (RFC 9110 section 13.1.3). */
 static struct opt_time date(struct str text)
 {
     uint64_t ns = 0;
     struct opt_time t = {.is_set = false};
-    if (str_is_set(text) &&
-        (time_parse_http(text, &ns) == 0 || time_parse_iso(text, &ns) == 0)) {
+    if (str_is_set(text) && (time_parse_http(text, &ns) == 0 ||
+                             time_parse_iso(text, &ns) == 0 || old_date(text, &ns))) {
         t = (struct opt_time){.ns = ns, .is_set = true};
     }
     return t;

@@ -195,6 +195,10 @@ static const struct {
     {NULL, NULL, FUTURE, NULL, 200, NULL}, /* a date to come is no condition */
     {NULL, NULL, "garbage", NULL, 200, NULL},
     {NULL, NULL, "2026-11-30T12:00:00Z", NULL, 304, "If-Modified-Since"},
+    {NULL, NULL, "Monday, 30-Nov-26 12:00:00 GMT", NULL, 304, "If-Modified-Since"},
+    {NULL, NULL, "Mon Nov 30 12:00:00 2026", NULL, 304, "If-Modified-Since"},
+    {NULL, NULL, "Mon Nov 30 11:59:59 2026", NULL, 200, NULL},
+    {NULL, NULL, "Mon Nov 30 12:00:00 2026 x", NULL, 200, NULL},
     {NULL, NULL, NULL, BEFORE, 412, "If-Unmodified-Since"},
     {NULL, NULL, NULL, AT, 200, NULL},
     {NULL, NULL, NULL, AFTER, 200, NULL},
