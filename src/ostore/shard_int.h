@@ -34,9 +34,10 @@ struct shards {
     void *ctx;
     struct shard_lane *lanes[DRIVES_MAX][SHARD_CLASS_N];
     atomic_uint_fast64_t slow_until_ns[DRIVES_MAX]; /* readers ask others first */
-    pthread_mutex_t lock;                           /* guards what follows */
-    struct shard_writer *writers;                   /* alive: sweep leaves their bodies alone */
-    struct shard_buf *bufs;                         /* kept for the next writer */
+    pthread_mutex_t repair; /* one at a time: two would write the same files; before 'lock' */
+    pthread_mutex_t lock;   /* guards what follows */
+    struct shard_writer *writers; /* alive: sweep leaves their bodies alone */
+    struct shard_buf *bufs;       /* kept for the next writer */
     unsigned n_bufs;
     atomic_uint_fast64_t n_hedged, n_recovered, n_lost, n_failed;
 };

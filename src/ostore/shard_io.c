@@ -297,6 +297,7 @@ int shards_open(const struct shards_opts *o, struct shards **ret, struct err *er
                          .stall_ns = o->stall_ns ? o->stall_ns : STALL_NS,
                          .on_bad = o->on_bad,
                          .ctx = o->ctx};
+    pthread_mutex_init(&s->repair, NULL);
     pthread_mutex_init(&s->lock, NULL);
     for (unsigned i = 0; i < drives_n(s->drives); i++) {
         s->lanes[i][SHARD_READS] = lane_new(READ_THREADS);
@@ -321,6 +322,7 @@ void shards_close(struct shards *s)
         s->bufs = b->next;
         buf_free(b);
     }
+    pthread_mutex_destroy(&s->repair);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }

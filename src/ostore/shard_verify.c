@@ -251,8 +251,8 @@ static int repair(struct check *c, struct orec_body *body, unsigned flags, bool 
     return 0;
 }
 
-int shard_verify(struct shards *s, struct orec_body *body, unsigned flags,
-                 struct shard_verify *io, bool *ret_is_moved, struct err *err)
+static int verify(struct shards *s, struct orec_body *body, unsigned flags,
+                  struct shard_verify *io, bool *ret_is_moved, struct err *err)
 {
     AUTO(shard_reader_freep) struct shard_reader *r = NULL;
     bool is_moved = false;
@@ -291,5 +291,18 @@ int shard_verify(struct shards *s, struct orec_body *body, unsigned flags,
             *ret_is_moved = is_moved;
         }
     }
+    return rc;
+}
+
+/* The scrub and heal may come upon one body at the same time. */
+int shard_verify(struct shards *s, struct orec_body *body, unsigned flags,
+                 struct shard_verify *io, bool *ret_is_moved, struct err *err)
+{
+    if (!(flags & SHARD_REPAIR)) {
+        return verify(s, body, flags, io, ret_is_moved, err);
+    }
+    pthread_mutex_lock(&s->repair);
+    int rc = verify(s, body, flags, io, ret_is_moved, err);
+    pthread_mutex_unlock(&s->repair);
     return rc;
 }
