@@ -187,7 +187,7 @@ class Drives(StoreCase):
         scrub = self.cloud.spx_json("admin", "storage", "scrub")
         self.assertEqual(scrub["lost"], 0)
         again = self.cloud.spx_json("admin", "storage", "scrub")
-        self.assertEqual((again["bad"], again["lost"]), (0, 0))
+        self.assertEqual((again["bad"], again["lost"]), (0, 0), f"the pass before: {scrub}")
 
     def test_the_index_is_made_again(self):
         bucket = self.bucket()
