@@ -171,6 +171,11 @@ static void answer(struct front_call *fc)
     if (str_is_set(sse)) {
         rest_header(&c->answer, "x-amz-server-side-encryption", sse);
     }
+    if (rec->sum.alg != OSUM_NONE) {
+        rest_header(&c->answer, s3_sum_header((enum s3_sum_alg)rec->sum.alg),
+                    s3_osum_text(c->arena, &rec->sum, 0));
+        rest_header(&c->answer, "x-amz-checksum-type", s3_osum_type(&rec->sum));
+    }
     if (str_is_set(fc->upload.redirect)) {
         rest_header(&c->answer, "Location",
                     s3_form_redirect(c->arena, &fc->upload, c->t.bucket, etag));

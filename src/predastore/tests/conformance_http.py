@@ -184,6 +184,18 @@ class Forms(S3Test):
         self.assertEqual(self.post(b, self.fields(self.policy(b, document=doc)), body).status, 204)
         self.assertEqual(hashlib.md5(self.body(b, "foo.txt")).digest(), hashlib.md5(body).digest())
 
+    def test_checksums(self):
+        b = self.bucket()
+        policy = self.policy(b, ["starts-with", "$x-amz-checksum-sha256", ""])
+        good = base64.b64encode(hashlib.sha256(b"bar").digest()).decode()
+        a = self.post(b, self.fields(policy, more=[("x-amz-checksum-sha256", good)]))
+        self.assertEqual((a.status, a.headers.get("x-amz-checksum-sha256")), (204, good))
+        self.assertEqual(self.c.head_object(Bucket=b, Key="foo.txt", ChecksumMode="ENABLED")["ChecksumSHA256"], good)
+        bad = base64.b64encode(hashlib.sha256(b"baz").digest()).decode()
+        a = self.post(b, self.fields(policy, more=[("x-amz-checksum-sha256", bad)]), b"qux")
+        self.assertEqual((a.status, a.code()), (400, "BadDigest"))
+        self.assertEqual(self.body(b, "foo.txt"), b"bar")
+
     def test_refused(self):
         b = self.bucket()
         good = self.policy(b)
