@@ -290,10 +290,7 @@ static int write_log(struct commit *m, struct err *err)
         m->v[i].body = c->body.iov_len ? &c->body : NULL;
         m->v[i].n_body = c->body.iov_len ? 1 : 0;
     }
-    int rc = olog_append(s->log, m->v, b->recs.n, err);
-    if (rc == 0) {
-        rc = olog_sync(s->log, err);
-    }
+    int rc = olog_commit(s->log, m->v, b->recs.n, err);
     if (rc < 0) {
         if (olog_is_readonly(s->log)) {
             ostore_fail(s, olog_why(s->log));

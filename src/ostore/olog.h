@@ -66,6 +66,9 @@ MUST_CHECK int olog_append(struct olog *l, struct olog_new *v, size_t n, struct 
  * still counts. */
 MUST_CHECK int olog_sync(struct olog *l, struct err *err);
 
+/* Both: one way to each drive and back instead of two. */
+MUST_CHECK int olog_commit(struct olog *l, struct olog_new *v, size_t n, struct err *err);
+
 /* Bytes of a record's body as stored: 'off' and 'n' within it. 'copy' 0..: which copy to ask;
  * -ENOENT when there is no such copy. With is_nowait: -EAGAIN when the bytes are not in memory. */
 MUST_CHECK int olog_read_body(struct olog *l, struct olog_place at, uint32_t head_size,

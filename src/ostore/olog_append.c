@@ -135,7 +135,7 @@ static uint32_t on_all(struct olog *l, struct io_set *s, enum io_op op)
         struct io_job *j = io_job_new(l, i, op);
         j->file = seg_file_ref(l->files[i]);
         j->off = l->off;
-        if (op == IO_WRITE) {
+        if (op == IO_WRITE || op == IO_COMMIT) {
             j->batch = l->batch;
             atomic_fetch_add(&l->batch->refs, 1);
         }
@@ -188,7 +188,7 @@ static int give_up_batch(struct olog *l, struct io_set *s, size_t n, struct err 
     return fail(err, -ENOSPC, "InsufficientStorage", "the drives of the log are full");
 }
 
-int olog_append(struct olog *l, struct olog_new *v, size_t n, struct err *err)
+static int append(struct olog *l, struct olog_new *v, size_t n, bool is_synced, struct err *err)
 {
     uint64_t size = 0;
     int rc = check(v, n, &size, err);
@@ -216,7 +216,7 @@ int olog_append(struct olog *l, struct olog_new *v, size_t n, struct err *err)
     uint64_t lsn = atomic_load(&l->next_lsn);
     build(l, v, n, lsn);
     struct io_set s = {0};
-    uint32_t good = on_all(l, &s, IO_WRITE);
+    uint32_t good = on_all(l, &s, is_synced ? IO_COMMIT : IO_WRITE);
     if (!good) {
         return give_up_batch(l, &s, n, err);
     }
@@ -224,7 +224,7 @@ int olog_append(struct olog *l, struct olog_new *v, size_t n, struct err *err)
     keep_copies(l, good);
     l->off += (uint32_t)size;
     l->last_lsn = lsn + n - 1;
-    l->has_unsynced = true;
+    l->has_unsynced = !is_synced;
     l->has_nothing_last = n == 1 && v[0].kind == OREC_NOTHING;
     atomic_store(&l->next_lsn, lsn + n);
     pthread_mutex_lock(&l->lock);
@@ -238,6 +238,18 @@ int olog_append(struct olog *l, struct olog_new *v, size_t n, struct err *err)
         batch_unref(steal(&l->batch));
     }
     return 0;
+}
+
+int olog_append(struct olog *l, struct olog_new *v, size_t n, struct err *err)
+{
+    return append(l, v, n, false, err);
+}
+
+int olog_commit(struct olog *l, struct olog_new *v, size_t n, struct err *err)
+{
+    int rc = append(l, v, n, true, err);
+    return rc < 0 ? rc
+                  : olog_sync(l, err); /* nothing is left to be synced but states of drives */
 }
 
 int olog_sync(struct olog *l, struct err *err)
@@ -276,8 +288,7 @@ int olog_idle(struct olog *l, struct err *err)
         return 0;
     }
     struct olog_new nothing = {.kind = OREC_NOTHING, .time_ns = time_wall_ns()};
-    int rc = olog_append(l, &nothing, 1, err);
-    return rc < 0 ? rc : olog_sync(l, err);
+    return olog_commit(l, &nothing, 1, err);
 }
 
 /* --- segments --- */

@@ -41,8 +41,7 @@ static void setup_nothing(struct world *w)
 static int run_first_start(struct world *w)
 {
     int rc = world_open(w, 0);
-    rc = rc == 0 ? world_append(w, 2, 50, true) : rc;
-    rc = rc == 0 ? world_sync(w) : rc;
+    rc = rc == 0 ? world_commit(w, 2, 50, true) : rc;
     if (rc == 0) {
         world_close(w);
     }
@@ -64,7 +63,7 @@ static int run_groups(struct world *w)
         rc = rc == 0 ? world_append(w, 1, 100 * i, false) : rc;
         rc = rc == 0 && i % 2 == 0 ? world_sync(w) : rc;
     }
-    rc = rc == 0 ? world_sync(w) : rc;
+    rc = rc == 0 ? world_commit(w, 2, 60, true) : rc;
     rc = rc == 0 ? olog_idle(w->l, &w->err) : rc;
     return rc == 0 ? world_append(w, 2, 900, true) : rc; /* not synced */
 }
@@ -433,8 +432,8 @@ static void failing_call(const struct scenario *s, uint64_t k, int code, bool *r
     assert_int_equal(fault_sim_n_resyncs(w->sim), 0);
     const struct fault_cut all = {.kind = FAULT_CUT_ALL}, synced = {.kind = FAULT_CUT_SYNCED};
     fault_sim_plan(w->sim, NULL);
-    if (s->copies > 1 ||
-        rc == 0) { /* the only drive failed: nothing can be said of its bytes */
+    /* With another drive lost or rotten, or none else, nothing can be said of what is left. */
+    if (!s->is_drive_lost_before && (s->copies > 1 || rc == 0)) {
         look(w, &all, 0, where);
         look(w, &synced, 0, where);
     }

@@ -192,7 +192,11 @@ static int finish(const struct io_job *j)
 static int io_run(struct lane_job *job)
 {
     struct io_job *j = CONTAINER_OF(job, struct io_job, job);
+    int rc;
     switch (j->op) {
+    case IO_COMMIT:
+        rc = fault_pwrite(j->fs, j->file->fd, j->batch->p, j->batch->n, j->off);
+        return rc == 0 ? do_sync(j) : rc;
     case IO_WRITE: return fault_pwrite(j->fs, j->file->fd, j->batch->p, j->batch->n, j->off);
     case IO_SYNC: return do_sync(j);
     case IO_PREPARE: return prepare(j);
@@ -238,11 +242,10 @@ void io_post(struct olog *l, struct io_set *s, unsigned drive, struct io_job *j,
 
 uint32_t io_wait(struct olog *l, struct io_set *s)
 {
-    static const char *const what[IO_OP_N] = {[IO_WRITE] = "writing the log",
-                                              [IO_SYNC] = "syncing the log",
-                                              [IO_PREPARE] = "making a log segment",
-                                              [IO_BEGIN] = "beginning a log segment",
-                                              [IO_FINISH] = "ending a log segment"};
+    static const char *const what[IO_OP_N] = {
+        [IO_WRITE] = "writing the log",         [IO_COMMIT] = "writing and syncing the log",
+        [IO_SYNC] = "syncing the log",          [IO_PREPARE] = "making a log segment",
+        [IO_BEGIN] = "beginning a log segment", [IO_FINISH] = "ending a log segment"};
     uint32_t good = 0;
     uint64_t deadline = time_mono_ns() + drives_stall_ns(l->drives);
     for (unsigned i = 0; i < DRIVES_MAX; i++) {

@@ -152,7 +152,15 @@ void olog_cache_drop(struct olog *l, uint64_t segment, uint32_t drives);
  * 'avoid'. Returns bits. */
 uint32_t olog_choose(struct olog *l, uint64_t segment, unsigned n, uint32_t avoid);
 
-enum io_op { IO_WRITE, IO_SYNC, IO_PREPARE, IO_BEGIN, IO_FINISH, IO_OP_N };
+enum io_op {
+    IO_WRITE,
+    IO_COMMIT /* write and sync */,
+    IO_SYNC,
+    IO_PREPARE,
+    IO_BEGIN,
+    IO_FINISH,
+    IO_OP_N
+};
 /* A call on one drive, made by its lane. */
 struct io_job {
     struct lane_job job;

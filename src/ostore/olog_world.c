@@ -122,7 +122,18 @@ int world_open(struct world *w, uint64_t from_lsn)
     return rc;
 }
 
-int world_append(struct world *w, unsigned n, size_t size, bool is_group)
+static void promise(struct world *w)
+{
+    uint64_t synced = olog_synced_lsn(w->l);
+    for (size_t i = 0; i < w->recs.n; i++) {
+        if (w->recs.v[i].lsn <= synced && w->recs.v[i].fate == FATE_TRIED) {
+            w->recs.v[i].fate = FATE_ACKED;
+        }
+    }
+}
+
+static int write_records(struct world *w, unsigned n, size_t size, bool is_group,
+                         bool is_synced)
 {
     struct olog_new v[64];
     uint8_t heads[64][24], bodies[64][4096];
@@ -145,7 +156,7 @@ int world_append(struct world *w, unsigned n, size_t size, bool is_group)
                                  .n_body = 2};
         v[i].flags = !is_group ? 0 : i + 1 == n ? OLOG_GROUP | OLOG_GROUP_END : OLOG_GROUP;
     }
-    int rc = olog_append(w->l, v, n, &w->err);
+    int rc = is_synced ? olog_commit(w->l, v, n, &w->err) : olog_append(w->l, v, n, &w->err);
     for (unsigned i = 0; i < n; i++) {
         if (v[i].ret_lsn) {
             uint64_t serial = w->serial - n + 1 + i;
@@ -156,14 +167,25 @@ int world_append(struct world *w, unsigned n, size_t size, bool is_group)
     return rc;
 }
 
+int world_append(struct world *w, unsigned n, size_t size, bool is_group)
+{
+    return write_records(w, n, size, is_group, false);
+}
+
+int world_commit(struct world *w, unsigned n, size_t size, bool is_group)
+{
+    int rc = write_records(w, n, size, is_group, true);
+    if (rc == 0) {
+        promise(w);
+    }
+    return rc;
+}
+
 int world_sync(struct world *w)
 {
     int rc = olog_sync(w->l, &w->err);
-    uint64_t synced = olog_synced_lsn(w->l);
-    for (size_t i = 0; i < w->recs.n && rc == 0; i++) {
-        if (w->recs.v[i].lsn <= synced && w->recs.v[i].fate == FATE_TRIED) {
-            w->recs.v[i].fate = FATE_ACKED;
-        }
+    if (rc == 0) {
+        promise(w);
     }
     return rc;
 }

@@ -43,6 +43,8 @@ MUST_CHECK int world_open(struct world *w, uint64_t from_lsn);
 void world_close(struct world *w);
 /* 'n' records of 'size' bytes of body; as one group or not. Not synced. */
 MUST_CHECK int world_append(struct world *w, unsigned n, size_t size, bool is_group);
+/* The same, synced and promised at once. */
+MUST_CHECK int world_commit(struct world *w, unsigned n, size_t size, bool is_group);
 /* Syncs; what was tried so far is promised then. */
 MUST_CHECK int world_sync(struct world *w);
 /* After world_open(): nothing promised is missing, groups are whole, order is that of lsns. NULL or
