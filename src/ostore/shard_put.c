@@ -5,8 +5,11 @@
 #include <stdlib.h>
 
 /* Write-back begins when this much of a file is there, so that the sync at the end is short. */
-#define FLUSH_SIZE (UINT64_C(4) << 20)
-#define LOOK_NS    (NS_PER_S / 4)
+#define FLUSH_SIZE        (UINT64_C(4) << 20)
+#define LOOK_NS           (NS_PER_S / 4)
+/* Place in the body from which on units are not kept in the page cache. */
+#define PAST_CACHE_DATA   (UINT64_C(64) << 20)
+#define PAST_CACHE_PARITY (UINT64_C(4) << 20)
 
 /* --- on the drive --- */
 
@@ -40,6 +43,39 @@ static int sync_file(struct wfile *f, unsigned shard)
     return r < 0 ? r : fault_sync_dir(w->fs, dir);
 }
 
+/* Of a large body the bytes go past the page cache: copying them there costs more than sealing them,
+ * and nobody reads parity from it. What is read again soon is likely a smaller body. */
+static bool is_past_cache(const struct wfile *f, unsigned shard, const struct wjob *j)
+{
+    const struct shard_writer *w = f->w;
+    uint64_t from = shard < w->body.k ? PAST_CACHE_DATA : PAST_CACHE_PARITY;
+    return !w->fs && !w->is_direct && !f->is_cached && f->file && !j->is_last &&
+           j->unit.iov_len == w->body.unit && j->off * w->body.k >= from;
+}
+
+static void set_past_cache(struct wfile *f, bool is_on)
+{
+    if (f->is_past_cache == is_on) {
+        return;
+    }
+    if (fcntl(f->file->fd, F_SETFL, is_on ? O_DIRECT : 0) < 0) {
+        f->is_cached = true; /* a file system that cannot */
+        return;
+    }
+    f->is_past_cache = is_on;
+}
+
+static int write_unit(struct wfile *f, const struct iovec *iov, int n, uint64_t at)
+{
+    int r = fault_pwritev(f->w->fs, f->file->fd, iov, n, at);
+    if (r == -EINVAL && f->is_past_cache) { /* a drive that wants other alignments */
+        f->is_cached = true;
+        set_past_cache(f, false);
+        r = fault_pwritev(f->w->fs, f->file->fd, iov, n, at);
+    }
+    return r;
+}
+
 static int perform(struct wfile *f, unsigned shard, const struct wjob *j)
 {
     static const uint8_t zeros[SHARD_HEAD_SIZE - SHARD_HEAD_USED];
@@ -47,7 +83,9 @@ static int perform(struct wfile *f, unsigned shard, const struct wjob *j)
     struct iovec iov[5];
     int n = 0;
     uint64_t at = SHARD_HEAD_SIZE + j->off;
-    if (!f->file) {
+    if (f->file) {
+        set_past_cache(f, is_past_cache(f, shard, j));
+    } else {
         int r = open_file(f, shard);
         if (r < 0) {
             return r;
@@ -66,7 +104,7 @@ static int perform(struct wfile *f, unsigned shard, const struct wjob *j)
         n -= f->n_units == 0;
         iov[n - 1] = (struct iovec){f->foot, sizeof(f->foot)};
     }
-    int r = n ? fault_pwritev(w->fs, f->file->fd, iov, n, at) : 0;
+    int r = n ? write_unit(f, iov, n, at) : 0;
     if (r < 0) {
         return r;
     }
@@ -74,7 +112,7 @@ static int perform(struct wfile *f, unsigned shard, const struct wjob *j)
     if (j->is_last) {
         return sync_file(f, shard);
     }
-    if (!w->fs && end - f->flushed >= FLUSH_SIZE) {
+    if (!w->fs && !f->is_past_cache && end - f->flushed >= FLUSH_SIZE) {
         (void)sync_file_range(f->file->fd, (off_t)f->flushed, (off_t)(end - f->flushed),
                               SYNC_FILE_RANGE_WRITE); /* a hint */
         f->flushed = end;
@@ -233,7 +271,6 @@ int shard_writer_stripe(struct shard_writer *w, struct wstripe **ret, struct err
 static int write_direct(struct shard_writer *w, struct wstripe *st, struct err *err)
 {
     struct wfile *f = &w->files[0];
-    f->w = w;
     f->rc = perform(f, 0, &st->jobs[0]);
     f->is_failed = f->rc < 0;
     return f->is_failed ? look(w, err) : 0;
@@ -253,7 +290,6 @@ int shard_writer_post(struct shard_writer *w, struct wstripe *st, struct err *er
         if (!(w->mask >> i & 1) || f->is_failed || f->is_left || is_empty) {
             continue;
         }
-        f->w = w;
         j->stripe = st;
         j->next = NULL;
         st->n_pending++;

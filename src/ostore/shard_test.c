@@ -95,6 +95,31 @@ static void test_round_trips(void **state)
     }
 }
 
+/* Large enough for units that go past the page cache, of data too, and a last one that does not. */
+static void test_large(void **state)
+{
+    struct world *w = world_new(3, NULL, 0);
+    size_t size = ((size_t)70 << 20) + 4321;
+    AUTO_FREE uint8_t *want = malloc(size);
+    world_fill(want, size, 6);
+    struct orec_body b;
+    struct body_codec c;
+    char path[192];
+    world_put(w, 2, 1, 128 << 10, size, 6, 1000001, &b, &c);
+    read_in_pieces(w, &b, &c, want, size, 1 << 20);
+    assert_int_equal(unlink(world_shard_path(w, &b, 0, path)), 0);
+    assert_int_equal(world_read(w, &b, &c, want, size, 0, size), 0);
+    struct shard_verify v = {0};
+    assert_int_equal(shard_verify(w->shards, &b, SHARD_REPAIR, &v, NULL, NULL), 0);
+    assert_int_equal(v.n_rebuilt, 1);
+    v = (struct shard_verify){0};
+    assert_int_equal(shard_verify(w->shards, &b, 0, &v, NULL, NULL), 0);
+    assert_int_equal(v.n_bad, 0);
+    assert_true(v.n_bytes > size * 3 / 2);
+    body_codec_done(&c);
+    world_free(w);
+}
+
 /* --- losses --- */
 
 static const size_t loss_sizes[] = {5, 300000, 1 << 20};
@@ -499,11 +524,17 @@ static void test_bad_bodies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trips), cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_flips),       cmocka_unit_test(test_scattered),
-        cmocka_unit_test(test_swapped),     cmocka_unit_test(test_nowait),
-        cmocka_unit_test(test_moved),       cmocka_unit_test(test_codes_of_fewer_drives),
-        cmocka_unit_test(test_sweep),       cmocka_unit_test(test_given_up),
+        cmocka_unit_test(test_round_trips),
+        cmocka_unit_test(test_large),
+        cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_flips),
+        cmocka_unit_test(test_scattered),
+        cmocka_unit_test(test_swapped),
+        cmocka_unit_test(test_nowait),
+        cmocka_unit_test(test_moved),
+        cmocka_unit_test(test_codes_of_fewer_drives),
+        cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_bad_bodies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -58,6 +58,10 @@ static void on_bad(void *ctx, const struct orec_body *body, uint32_t shards)
 {
     struct world *w = ctx;
     atomic_fetch_or(&w->bad, shards);
+    struct heal *h = atomic_load(&w->heal);
+    if (h) {
+        heal_note_bad(h, body, shards);
+    }
 }
 
 void world_up(struct world *w, struct fault_fs *fs)

@@ -5,6 +5,7 @@
  * Errors:   cmocka's assertions. */
 #pragma once
 #include "base/fault_sim.h"
+#include "ostore/heal.h"
 #include "ostore/shard_int.h"
 
 #include <errno.h>
@@ -37,7 +38,8 @@ struct world {
     struct shards *shards;
     struct arena *arena;
     uint64_t stall_ns;
-    atomic_uint bad; /* shards that on_bad() was told of */
+    atomic_uint bad;             /* shards that on_bad() was told of */
+    _Atomic(struct heal *) heal; /* is told too */
 };
 
 /* fs NULL: the system's, with no door. */

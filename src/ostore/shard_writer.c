@@ -31,6 +31,7 @@ static struct shard_writer *writer_new(struct shards *s, const struct orec_body 
     for (unsigned i = 0; i < (unsigned)body->k + body->m; i++) {
         struct shard_head h = shard_head_of(s, body, i);
         shard_head_encode(&h, w->files[i].head);
+        w->files[i].w = w;
     }
     pthread_mutex_lock(&s->lock);
     w->next = s->writers;

@@ -36,7 +36,9 @@ struct wfile {
     uint8_t head[SHARD_HEAD_USED], foot[SHARD_FOOT_SIZE];
     uint8_t *table; /* filled by the owner's thread; read by the last job */
     uint32_t n_units, cap;
-    uint64_t flushed; /* write-back was begun up to here */
+    uint64_t flushed;   /* write-back was begun up to here */
+    bool is_past_cache; /* O_DIRECT is on */
+    bool is_cached;     /* it cannot be */
     struct wjob *first, *last;
     bool is_running, is_failed, is_left;
     int rc;
