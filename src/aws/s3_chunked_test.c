@@ -70,6 +70,7 @@ static void decode(struct result *r, const struct s3_auth *auth, struct str body
     }
     rc = rc < 0 ? rc : s3_chunked_end(&r->c, &r->err);
     r->is_good = rc == 0;
+    assert_true(r->out.n <= auth->decoded_length); /* never more than was promised */
     if (rc < 0) {
         struct err again = ERR_INIT;
         assert_int_equal(s3_chunked_end(&r->c, &again), rc); /* an error is final */

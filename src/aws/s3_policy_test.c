@@ -216,6 +216,9 @@ static void test_content_length_range(void **state)
         {POLICY(BUCKET ",{\"key\":\"k\"},[\"content-length-range\",1,100],"
                        "[\"Content-Length-Range\",0,50]"),
          1, 50},
+        {POLICY(BUCKET ",{\"key\":\"k\"},[\"content-length-range\",0,50],"
+                       "[\"content-length-range\",1,100]"),
+         1, 50},
     };
     struct s3_form_field field = {STR("key"), STR("k")};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

@@ -17,6 +17,7 @@ static struct s3_cors_entry rules[] = {
     {.methods = LIST({"GET", 3}), .origins = LIST({"*suffix", 7})},
     {.methods = LIST({"GET", 3}), .origins = LIST({"start*end", 9})},
     {.methods = LIST({"GET", 3}), .origins = LIST({"prefix*", 7})},
+    {.methods = LIST({"GET", 3}), .origins = LIST({"ab*ba", 5})},
     {.methods = LIST({"PUT", 3}, {"POST", 4}), .origins = LIST({"*.put", 5})},
     {.methods = LIST({"DELETE", 6}),
      .origins = LIST({"*", 1}),
@@ -51,6 +52,8 @@ static void test_cors_simple(void **state)
         {"start12end", "GET", "start12end"},
         {"0start12end", "GET", NULL},
         {"starend", "GET", NULL},
+        {"abba", "GET", "abba"},
+        {"aba", "GET", NULL}, /* the two ends may not share a letter */
         {"prefix", "GET", "prefix"},
         {"prefix.suffix", "GET", "prefix.suffix"},
         {"bla.prefix", "GET", NULL},
