@@ -46,6 +46,9 @@ MUST_CHECK int keys_unwrap(struct keys *k, struct str purpose, struct str wrappe
 
 /* The provider that reads a file of mode 0600 (docs/formats/root-key.md). */
 MUST_CHECK int keys_open_file(const char *path, struct keys **ret, struct err *err);
+/* The same, but a file that is not there (a medium that is not plugged in) is a provider that is
+ * locked: keys_unlock() looks again. */
+MUST_CHECK int keys_open_file_or_wait(const char *path, struct keys **ret, struct err *err);
 /* Makes such a file with a fresh key. -EEXIST "RootKeyExists": an old one is never replaced,
  * for everything that it wrapped would be lost. uid, gid: the owner, -1 = leave. */
 MUST_CHECK int keys_create_file(const char *path, uid_t uid, gid_t gid, struct err *err);

@@ -59,13 +59,37 @@ static int fetch(void *ctx, struct secret *ret_root, struct err *err)
 
 static const struct keys_provider provider = {.name = "file", .fetch = fetch, .free = free};
 
-int keys_open_file(const char *path, struct keys **ret, struct err *err)
+static int fetch_or_wait(void *ctx, struct secret *ret_root, struct err *err)
+{
+    struct err e = ERR_INIT;
+    int r = fetch(ctx, ret_root, &e);
+    if (r == -ENOENT) {
+        return fail(err, -EACCES, "Locked", "the root key is not there: %s", (const char *)ctx);
+    }
+    return r < 0 ? fail(err, r, e.name, "%s", e.msg) : 0;
+}
+
+static const struct keys_provider waiting_provider = {
+    .name = "file", .fetch = fetch_or_wait, .free = free};
+
+static int open_with(const struct keys_provider *p, const char *path, struct keys **ret,
+                     struct err *err)
 {
     char *copy = strdup(path);
     if (!copy) {
         abort();
     }
-    return keys_open(&provider, copy, ret, err);
+    return keys_open(p, copy, ret, err);
+}
+
+int keys_open_file(const char *path, struct keys **ret, struct err *err)
+{
+    return open_with(&provider, path, ret, err);
+}
+
+int keys_open_file_or_wait(const char *path, struct keys **ret, struct err *err)
+{
+    return open_with(&waiting_provider, path, ret, err);
 }
 
 static int write_file(int fd, const char *path, uid_t uid, gid_t gid, struct err *err)

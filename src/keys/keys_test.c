@@ -110,6 +110,19 @@ static void test_a_provider_may_start_locked(void **state)
     assert_false(keys_is_locked(k));
 }
 
+static void test_a_file_that_comes_later(void **state)
+{
+    AUTO(keys_closep) struct keys *k = NULL;
+    struct err e = ERR_INIT;
+    assert_int_equal(keys_open_file_or_wait(path, &k, NULL), 0);
+    assert_true(keys_is_locked(k));
+    assert_int_equal(keys_unlock(k, &e), -EACCES);
+    assert_string_equal(e.name, "Locked");
+    assert_int_equal(keys_create_file(path, (uid_t)-1, (gid_t)-1, NULL), 0);
+    assert_int_equal(keys_unlock(k, NULL), 0);
+    assert_false(keys_is_locked(k));
+}
+
 static void test_a_root_key_is_never_replaced(void **state)
 {
     assert_int_equal(keys_create_file(path, (uid_t)-1, (gid_t)-1, NULL), 0);
@@ -186,6 +199,7 @@ int main(void)
         cmocka_unit_test(test_a_provider_may_start_locked),
         cmocka_unit_test_setup_teardown(test_a_root_key_is_never_replaced, setup, teardown),
         cmocka_unit_test_setup_teardown(test_another_root_key_opens_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_file_that_comes_later, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_files, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

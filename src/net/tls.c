@@ -93,7 +93,7 @@ static SSL_CTX *load(const char *cert_path, const char *key_path, struct err *er
     }
     if (bad) {
         fail(err, -EINVAL, "TlsFailed", "%s: %s", bad, reason(why, sizeof(why)));
-        err_hint(err, "\"spx admin certs renew\" makes a new certificate");
+        err_hint(err, "\"spx admin cert renew\" makes a new certificate");
         SSL_CTX_free(ctx);
         return NULL;
     }

@@ -90,11 +90,25 @@ static const char *judge(struct predastore *p, char *why, size_t n)
     return "ok";
 }
 
+/* The root key may have come: a medium was plugged in. */
+static void try_unlock(void *ctx)
+{
+    struct predastore *p = ctx;
+    struct err e = ERR_INIT;
+    if (ostore_unlock(p->store, &e) == 0) {
+        log_info("store.unlocked");
+    }
+}
+
 static void on_health(void *ctx)
 {
     struct predastore *p = ctx;
     char why[200] = "";
     const char *status = judge(p, why, sizeof(why));
+    if (strcmp(status, "locked") == 0 &&
+        pool_submit(p->s3.pool, try_unlock, NULL, NULL, p) < 0) {
+        log_debug("unlock.later");
+    }
     service_set_status(&p->svc, status, why[0] ? why : NULL);
     loop_timer_set(p->health, time_mono_ns() + HEALTH_NS);
 }
@@ -104,8 +118,8 @@ static void on_health(void *ctx)
 static int open_state(struct predastore *p, struct err *err)
 {
     const struct config *c = p->cfg;
-    int r =
-        keys_open_file(config_data_path(p->arena, c, DATA_PREDASTORE_ROOT_KEY), &p->keys, err);
+    int r = keys_open_file_or_wait(config_data_path(p->arena, c, DATA_PREDASTORE_ROOT_KEY),
+                                   &p->keys, err);
     if (r < 0 ||
         (r = kv_open_remote(config_run_path(p->arena, c, "state.sock"), &p->kv, err)) < 0) {
         return r;
@@ -229,7 +243,7 @@ static int start(struct predastore *p, struct err *err)
     p->svc.on_reload = on_reload;
     p->svc.reload_ctx = p;
     p->health = loop_timer_new(p->svc.loop, on_health, p);
-    loop_timer_set(p->health, time_mono_ns() + HEALTH_NS);
+    loop_timer_set(p->health, time_mono_ns());
     log_info("predastore.listening", KV_U64("port", front_port(p->front)));
     return 0;
 }
