@@ -22,6 +22,13 @@ static int full(struct err *err)
                 "The request is larger than this service accepts.");
 }
 
+/* The bytes that stay as they are. */
+static bool is_unreserved(char c)
+{
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
+           c == '-' || c == '_' || c == '.' || c == '~';
+}
+
 /* ---- path ---- */
 
 /* Removes "." and ".." and doubled slashes (RFC 3986 section 5.2.4); keeps a slash at the end.
@@ -60,11 +67,15 @@ static int put_normal_path(struct arena *a, struct str path, struct buf *out)
 static int put_s3_path(struct str path, unsigned flags, struct buf *out)
 {
     for (size_t i = 0; i < path.n; i++) {
-        char c = path.p[i];
-        if (c == '/') {
-            buf_add_char(out, c);
-            continue;
+        size_t from = i;
+        while (i < path.n && (is_unreserved(path.p[i]) || path.p[i] == '/')) {
+            i++;
         }
+        buf_add(out, str_n(path.p + from, i - from));
+        if (i == path.n) {
+            break;
+        }
+        char c = path.p[i];
         if (c == '%') {
             int hi = path.n - i > 2 ? hex_digit(path.p[i + 1]) : -1;
             int lo = path.n - i > 2 ? hex_digit(path.p[i + 2]) : -1;
@@ -107,10 +118,7 @@ static int field_cmp(const void *x, const void *y)
 static bool is_canonical(struct str s)
 {
     for (size_t i = 0; i < s.n; i++) {
-        char c = s.p[i];
-        bool is_plain = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
-                        (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.' || c == '~';
-        if (!is_plain) {
+        if (!is_unreserved(s.p[i])) {
             return false;
         }
     }
@@ -172,9 +180,13 @@ static int put_query(struct arena *a, struct str query, bool is_presigned, unsig
 static void put_value(struct str v, struct buf *out)
 {
     v = str_trim(v);
-    for (size_t i = 0; i < v.n; i++) {
-        if (v.p[i] != ' ' || i == 0 || v.p[i - 1] != ' ') {
-            buf_add_char(out, v.p[i]);
+    while (v.n) {
+        ptrdiff_t at = str_find_str(v, STR("  "));
+        struct str run = at < 0 ? v : str_n(v.p, (size_t)at + 1); /* with one space */
+        buf_add(out, run);
+        v = str_skip(v, run.n);
+        while (v.n && v.p[0] == ' ') {
+            v = str_skip(v, 1);
         }
     }
 }
