@@ -30,6 +30,7 @@ struct shards;
 struct shards_opts {
     struct drives *drives;
     uint64_t stall_ns; /* as in drives_opts; 0 = 30 s */
+    uint64_t slow_ns;  /* others are asked after so long; 0 = drives_slow_ns() */
     /* A reader or writer met shards (bits) that are bad or missing on drives that are there, and
      * went on without them. Any thread, short; the body is borrowed. May be NULL. */
     void (*on_bad)(void *ctx, const struct orec_body *body, uint32_t shards);

@@ -25,6 +25,7 @@ static int by_value(const void *a, const void *b)
 static void test_slow_reads(void **state)
 {
     struct world *w = world_new_door(3, 20 * NS_PER_S);
+    world_hurry(w, &w->door.fs);
     size_t size = 3 << 20;
     AUTO_FREE uint8_t *want = malloc(size);
     world_fill(want, size, 1);
@@ -60,6 +61,7 @@ static void test_hung_reads(void **state)
 {
     for (unsigned m = 0; m < 2; m++) {
         struct world *w = world_new_door(2, 300 * NS_PER_MS);
+        world_hurry(w, &w->door.fs);
         size_t size = 1 << 20;
         AUTO_FREE uint8_t *want = malloc(size);
         world_fill(want, size, 1);

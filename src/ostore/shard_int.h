@@ -29,7 +29,7 @@ struct shard_job {
 struct shards {
     struct drives *drives;
     struct fault_fs *fs;
-    uint64_t stall_ns;
+    uint64_t stall_ns, slow_ns;
     void (*on_bad)(void *ctx, const struct orec_body *body, uint32_t shards);
     void *ctx;
     struct shard_lane *lanes[DRIVES_MAX][SHARD_CLASS_N];

@@ -295,6 +295,7 @@ int shards_open(const struct shards_opts *o, struct shards **ret, struct err *er
     *s = (struct shards){.drives = o->drives,
                          .fs = drives_fs(o->drives),
                          .stall_ns = o->stall_ns ? o->stall_ns : STALL_NS,
+                         .slow_ns = o->slow_ns,
                          .on_bad = o->on_bad,
                          .ctx = o->ctx};
     pthread_mutex_init(&s->repair, NULL);

@@ -353,9 +353,12 @@ void shard_writer_stop(struct shard_writer *w)
     wait_idle(w);
     for (unsigned i = 0; i < n_shards(w); i++) {
         unsigned drive = w->body.drive[i];
+        if (!(w->mask >> i & 1) || w->files[i].is_left) {
+            continue; /* its thread may still be at it */
+        }
         bool is_unwanted = !w->is_finished || w->files[i].is_failed;
         bool is_there = drives_writable(w->drives) >> drive & 1 && w->files[i].file;
-        if (!(w->mask >> i & 1) || w->files[i].is_left || !is_unwanted || !is_there) {
+        if (!is_unwanted || !is_there) {
             continue;
         }
         char name[SHARD_NAME_SIZE];

@@ -96,7 +96,8 @@ enum shard_patience shard_patience(const struct shard_reader *r, const struct sh
         !(drives_readable(r->s->drives) >> f->drive & 1)) {
         return SHARD_GIVE_UP;
     }
-    uint64_t slow = f->job.posted_ns + drives_slow_ns(r->s->drives, f->drive);
+    uint64_t usual = r->s->slow_ns ? r->s->slow_ns : drives_slow_ns(r->s->drives, f->drive);
+    uint64_t slow = f->job.posted_ns + usual;
     if (now_ns < slow) {
         *io_until_ns = MIN(*io_until_ns, slow);
         return SHARD_WAIT;

@@ -72,8 +72,11 @@ void world_up(struct world *w, struct fault_fs *fs)
     if (drives_open(&o, &w->drives, &err) < 0) {
         fail_msg("%s", err.msg);
     }
-    const struct shards_opts so = {
-        .drives = w->drives, .stall_ns = w->stall_ns, .on_bad = on_bad, .ctx = w};
+    const struct shards_opts so = {.drives = w->drives,
+                                   .stall_ns = w->stall_ns,
+                                   .slow_ns = w->slow_ns,
+                                   .on_bad = on_bad,
+                                   .ctx = w};
     assert_int_equal(shards_open(&so, &w->shards, NULL), 0);
 }
 
@@ -85,12 +88,20 @@ void world_down(struct world *w)
     w->drives = NULL;
 }
 
+void world_hurry(struct world *w, struct fault_fs *fs)
+{
+    w->slow_ns = 0;
+    world_down(w);
+    world_up(w, fs);
+}
+
 static struct world *make(unsigned n, uint64_t stall_ns)
 {
     struct world *w = calloc(1, sizeof(*w));
     assert_non_null(w);
     w->n = n;
     w->stall_ns = stall_ns;
+    w->slow_ns = 10 * NS_PER_S;
     (void)snprintf(w->top, sizeof(w->top), "/tmp/body-shard-XXXXXX");
     assert_non_null(mkdtemp(w->top));
     for (unsigned i = 0; i < n; i++) {

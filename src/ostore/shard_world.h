@@ -37,16 +37,18 @@ struct world {
     struct drives *drives;
     struct shards *shards;
     struct arena *arena;
-    uint64_t stall_ns;
+    uint64_t stall_ns, slow_ns;
     atomic_uint bad;             /* shards that on_bad() was told of */
     _Atomic(struct heal *) heal; /* is told too */
 };
 
-/* fs NULL: the system's, with no door. */
+/* fs NULL: the system's, with no door. Drives are slow after ten seconds only, however busy the machine:
+ * world_hurry() makes it what it is in a service. */
 struct world *world_new(unsigned n, struct fault_fs *fs, uint64_t stall_ns);
 struct world *world_new_door(unsigned n, uint64_t stall_ns);
 void world_free(struct world *w);
-void world_down(struct world *w); /* closes shards and drives */
+void world_hurry(struct world *w, struct fault_fs *fs); /* opens again */
+void world_down(struct world *w);                       /* closes shards and drives */
 void world_up(struct world *w, struct fault_fs *fs);
 
 void world_fill(uint8_t *p, size_t n, uint64_t seed);
