@@ -131,6 +131,8 @@ struct olog {
     int readonly_code;
     char why[256];
 
+    pthread_mutex_t
+        finish_lock; /* one ends segments at a time: nobody syncs what just failed */
     pthread_mutex_t maker_lock;
     pthread_cond_t maker_cond;
     pthread_t maker;

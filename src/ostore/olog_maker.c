@@ -128,7 +128,7 @@ void olog_maker_take(struct olog *l, uint64_t number, struct prepared *ret)
     pthread_mutex_unlock(&l->maker_lock);
 }
 
-int olog_finish(struct olog *l, uint64_t number, struct err *err)
+static int finish(struct olog *l, uint64_t number, struct err *err)
 {
     pthread_mutex_lock(&l->lock);
     struct oseg *seg = olog_find(l, number);
@@ -142,7 +142,13 @@ int olog_finish(struct olog *l, uint64_t number, struct err *err)
     struct io_set s = {0};
     for (unsigned i = 0; i < DRIVES_MAX; i++) {
         struct seg_file *f = NULL;
-        if (!(want & 1u << i) || olog_file(l, number, i, &f) < 0) {
+        int rc = want & 1u << i ? olog_file(l, number, i, &f) : -ENOENT;
+        if (rc == -ENOENT) { /* a copy that is gone: olog_verify() makes it again */
+            want &= ~(1u << i);
+        } else if (rc < 0 && rc != -EMFILE && rc != -ENFILE && rc != -ENOMEM) {
+            drives_fault(l->drives, i, rc, "opening a log segment");
+        }
+        if (rc < 0) {
             continue;
         }
         struct io_job *j = io_job_new(l, i, IO_FINISH);
@@ -164,4 +170,12 @@ int olog_finish(struct olog *l, uint64_t number, struct err *err)
     }
     pthread_mutex_unlock(&l->lock);
     return 0;
+}
+
+int olog_finish(struct olog *l, uint64_t number, struct err *err)
+{
+    pthread_mutex_lock(&l->finish_lock);
+    int rc = finish(l, number, err);
+    pthread_mutex_unlock(&l->finish_lock);
+    return rc;
 }

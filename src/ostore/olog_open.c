@@ -457,6 +457,7 @@ int olog_open(const struct olog_opts *o, uint64_t from_lsn, olog_fn fn, void *ct
     l->is_sync_off = o->is_sync_off;
     pthread_mutex_init(&l->lock, NULL);
     pthread_mutex_init(&l->maker_lock, NULL);
+    pthread_mutex_init(&l->finish_lock, NULL);
     pthread_cond_init(&l->maker_cond, NULL);
     struct opening op = {.l = l, .from_lsn = from_lsn, .fn = fn, .ctx = ctx};
     int rc = open_log(&op, err);
@@ -497,6 +498,7 @@ void olog_close(struct olog *l)
     batch_unref(l->batch);
     pthread_mutex_destroy(&l->lock);
     pthread_mutex_destroy(&l->maker_lock);
+    pthread_mutex_destroy(&l->finish_lock);
     pthread_cond_destroy(&l->maker_cond);
     free(l);
 }
