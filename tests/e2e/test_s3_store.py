@@ -53,7 +53,9 @@ class StoreCase(unittest.TestCase):
         self.cloud.stop()
         for d in self.mounts:
             subprocess.run(["umount", d], check=False)
+        reports = self.cloud.sanitizer_reports()
         self.cloud.close()
+        self.assertEqual(reports, [])
 
     def client(self):
         return self.cloud.client("s3", endpoint=f"https://localhost:{self.cloud.s3_port}",

@@ -155,6 +155,20 @@ class Cloud:
         else:
             shutil.rmtree(self.dir, ignore_errors=True)
 
+    def sanitizer_reports(self):
+        """What AddressSanitizer and its like have written into the logs of services, those that have ended included."""
+        found = []
+        for name in self.ORDER:
+            try:
+                with open(os.path.join(self.dir, f"{name}.log"), errors="replace") as f:
+                    lines = f.readlines()
+            except OSError:
+                continue
+            for i, line in enumerate(lines):
+                if "Sanitizer: " in line or "runtime error: " in line:
+                    found.append(name + ": " + "".join(lines[i:i + 12]))
+        return found
+
     def log(self, name, tail=40):
         try:
             with open(os.path.join(self.dir, f"{name}.log"), errors="replace") as f:
