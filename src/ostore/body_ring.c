@@ -91,7 +91,7 @@ int body_ring_read(struct str text, struct arena *a, struct body_ring *ret, stru
     }
     char crc[9];
     if (text.n < HEAD_SIZE + 2 || memcmp(text.p, HEAD, CRC_AT) != 0 ||
-        memcmp(text.p + CRC_AT + 8, HEAD + CRC_AT + 8, HEAD_SIZE - CRC_AT - 8) != 0) {
+        memcmp(text.p + CRC_AT + 8, &HEAD[CRC_AT + 8], HEAD_SIZE - CRC_AT - 8) != 0) {
         return bad(err, "its form is unknown");
     }
     (void)snprintf(crc, sizeof(crc), "%08x",

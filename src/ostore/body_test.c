@@ -296,8 +296,8 @@ static off_t size_of(const char *path)
     return stat(path, &st) == 0 ? st.st_size : -1;
 }
 
-/* Copies are lost or damaged, byte by byte: the others are used and repair them; a new ring is made
- * only when there never was one. */
+/* Copies are lost or damaged, byte by byte: the others are used and repair them; a new ring is
+ * made only when there never was one. */
 static void test_ring_damage(void **state)
 {
     struct world *w = world_new();

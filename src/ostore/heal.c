@@ -168,8 +168,8 @@ static uint32_t shards_on(const struct orec_body *b, uint32_t drives)
     return mask;
 }
 
-/* Every body behind the cursor; 'drive' < DRIVES_MAX: the cursor is kept on it, and the pass ends when
- * it does not heal any more. */
+/* Every body behind the cursor; 'drive' < DRIVES_MAX: the cursor is kept on it, and the pass
+ * ends when it does not heal any more. */
 static int walk(struct heal *h, struct heal_cursor *c, unsigned drive, uint32_t drives,
                 unsigned flags, struct err *err)
 {
@@ -241,8 +241,8 @@ static int base(struct heal *h, unsigned drive, struct err *err)
     return h->o.base ? h->o.base(h->o.ctx, 1u << drive, err) : 0;
 }
 
-/* Everything that belongs on this drive. New bodies and records go there from the start; 'base' comes
- * again at the end for what was closed meanwhile. */
+/* Everything that belongs on this drive. New bodies and records go there from the start;
+ * 'base' comes again at the end for what was closed meanwhile. */
 static void heal_drive(struct heal *h, unsigned drive)
 {
     struct heal_cursor c;

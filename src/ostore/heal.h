@@ -1,16 +1,17 @@
-/* heal.h — gives drives back what they lack: one that was replaced, or was away for a while; and single
- *          shards that readers found bad.
+/* heal.h — gives drives back what they lack: one that was replaced, or was away for a while;
+ *          and single shards that readers found bad.
  * Not here: finding bad shards that nobody reads (shard_verify(), called by the scrub), drives
  *           (drive.h), copies of the log (olog_verify(), reached through heal_opts.base).
- * Threads:  one thread of its own, throttled. The calls below come from any thread; what heal_opts
- *           names is called on its thread and may block.
- * Memory:   heal_start() gives, heal_stop() takes. The queue of bad bodies is bounded; what does not fit
- *           is left to the next scrub.
- * Errors:   a pass that fails is begun again later where it was; bodies that cannot be made any more are
- *           told to 'lost' and left as they are.
+ * Threads:  one thread of its own, throttled. The calls below come from any thread; what
+ *           heal_opts names is called on its thread and may block.
+ * Memory:   heal_start() gives, heal_stop() takes. The queue of bad bodies is bounded; what
+ *           does not fit is left to the next scrub.
+ * Errors:   a pass that fails is begun again later where it was; bodies that cannot be made
+ *           any more are told to 'lost' and left as they are.
  *
- * Where a pass is, is kept in a file on the drive that is healed (docs/formats/object-shard.md), so that a
- * restart goes on there, and a drive that is replaced once more begins anew. */
+ * Where a pass is, is kept in a file on the drive that is healed
+ * (docs/formats/object-shard.md), so that a restart goes on there, and a drive that is
+ * replaced once more begins anew. */
 #pragma once
 #include "base/arena.h"
 #include "ostore/shard.h"
@@ -39,13 +40,13 @@ struct heal_opts {
     /* Everything but bodies onto the drives in 'which' (bits): copies of the log, the key ring
      * (body_keys_spread()). Before the bodies, and again after them. NULL: nothing. */
     int (*base)(void *ctx, uint32_t which, struct err *err);
-    /* The next body in files behind the cursor, in an order that stays the same over restarts (of keys,
-     * say); moves the cursor. 1: *ret is set, its strings are in the arena; 0: no more. Bodies that are
-     * committed after the pass began need not be seen. */
+    /* The next body in files behind the cursor, in an order that stays the same over restarts
+     * (of keys, say); moves the cursor. 1: *ret is set, its strings are in the arena; 0: no
+     * more. Bodies that are committed after the pass began need not be seen. */
     int (*next)(void *ctx, struct heal_cursor *io, struct arena *a, struct heal_body *ret,
                 struct err *err);
-    /* b->body.drive has changed: commit OREC_FILE_MOVED (durably) if the body is still there. -ENOENT: it
-     * is not, and the new files are removed. */
+    /* b->body.drive has changed: commit OREC_FILE_MOVED (durably) if the body is still there.
+     * -ENOENT: it is not, and the new files are removed. */
     int (*moved)(void *ctx, const struct heal_body *b, struct err *err);
     /* Too few shards of it are left. May be NULL. */
     void (*lost)(void *ctx, const struct heal_body *b, const struct err *err);

@@ -1,4 +1,5 @@
-/* heal_int.h — where a pass of healing is, as a file on the drive that is healed. Inside the room only.
+/* heal_int.h — where a pass of healing is, as a file on the drive that is healed. Inside the
+ *              room only.
  * Not here: healing (heal.h).
  * Format:   docs/formats/object-shard.md, "heal.json".
  * Threads:  that of healing.

@@ -317,7 +317,8 @@ static void test_drive_fails(void **state)
     world_free(w);
 }
 
-/* A drive stays away: its shards are made on others, once; what was deleted meanwhile leaves nothing. */
+/* A drive stays away: its shards are made on others, once; what was deleted meanwhile leaves
+ * nothing. */
 static void test_moved_off(void **state)
 {
     struct world *w = world_new(5, NULL, 0);

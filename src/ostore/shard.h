@@ -1,14 +1,15 @@
 /* shard.h — large bodies: blocks in stripes over files on k + m drives.
  * Not here: sealing (body.h), parity arithmetic (erasure/), which bodies exist (ostore.h),
  *           putting a lost drive back (heal.h).
- * Format:   docs/formats/object-shard.md: data/<2 hex>/<id>.<shard>: header, units, table of the
- *           CRC32C of each unit, footer. A shard can be verified without any key.
+ * Format:   docs/formats/object-shard.md: data/<2 hex>/<id>.<shard>: header, units, table of
+ *           the CRC32C of each unit, footer. A shard can be verified without any key.
  * Threads:  a struct shards may be used from any thread; a writer or reader belongs to one at a
- *           time. Both block (but is_nowait): use them on a pool. Each drive has threads of its own
- *           for writing and for reading, so that a slow one does not stall the others.
+ *           time. Both block (but is_nowait): use them on a pool. Each drive has threads of
+ *           its own for writing and for reading, so that a slow one does not stall the others.
  * Memory:   what a _new() or _open() gives, its _free() or _close() takes. About three stripes
  *           each.
- * Errors:   -EIO "BodyLost": fewer than k shards are good; -ENOSPC "DriveFull"; -EIO "NoDrives".
+ * Errors:   -EIO "BodyLost": fewer than k shards are good; -ENOSPC "DriveFull"; -EIO
+ *           "NoDrives".
  *
  * Degraded: when fewer than k + m drives can be written, a new body gets the code
  * RS(max(1, min(k, h - m)), min(m, h - 1)) over the h that can: the same number of losses is
@@ -31,8 +32,8 @@ struct shards_opts {
     struct drives *drives;
     uint64_t stall_ns; /* as in drives_opts; 0 = 30 s */
     uint64_t slow_ns;  /* others are asked after so long; 0 = drives_slow_ns() */
-    /* A reader or writer met shards (bits) that are bad or missing on drives that are there, and
-     * went on without them. Any thread, short; the body is borrowed. May be NULL. */
+    /* A reader or writer met shards (bits) that are bad or missing on drives that are there,
+     * and went on without them. Any thread, short; the body is borrowed. May be NULL. */
     void (*on_bad)(void *ctx, const struct orec_body *body, uint32_t shards);
     void *ctx;
 };
@@ -70,28 +71,29 @@ void shard_writer_free(struct shard_writer *w); /* NULL is fine */
 DEFINE_CLEANUP(struct shard_writer *, shard_writer_free);
 
 struct shard_reader;
-/* 'body' and 'codec' are borrowed. Opens the k files of data, and others when they are needed. */
+/* 'body' and 'codec' are borrowed. Opens the k files of data, others when needed. */
 MUST_CHECK int shard_reader_open(struct shards *s, const struct orec_body *body,
                                  struct body_codec *codec, struct shard_reader **ret,
                                  struct err *err);
 /* Plain bytes [off, off + n) of a body of 'size' plain bytes. Verifies each block; a block that
- * is bad, a shard that is missing or slow (drives_slow_ns) is made from the others, and reported
- * for repair. Returns bytes read: all of the range, or up to the end; with is_nowait what is in
- * memory, -EAGAIN when that is nothing. */
+ * is bad, a shard that is missing or slow (drives_slow_ns) is made from the others, and
+ * reported for repair. Returns bytes read: all of the range, or up to the end; with is_nowait
+ * what is in memory, -EAGAIN when that is nothing. */
 MUST_CHECK ssize_t shard_read(struct shard_reader *r, uint64_t size, uint64_t off, void *p,
                               size_t n, bool is_nowait, struct err *err);
 void shard_reader_free(struct shard_reader *r); /* NULL is fine */
 DEFINE_CLEANUP(struct shard_reader *, shard_reader_free);
 
-/* Removes the files of a body on all drives (missing ones are fine). Not synced: an orphan sweep
- * finds what a crash left. Open readers go on. */
+/* Removes the files of a body on all drives (missing ones are fine). Not synced: an orphan
+ * sweep finds what a crash left. Open readers go on. */
 void shard_remove(struct shards *s, const struct orec_body *body);
 
 /* Checks every unit and parity of a body without its key. SHARD_REPAIR rebuilds bad or missing
- * shards on their drives; with SHARD_MOVE those of drives that cannot be written are made on others
- * (then body->drive changes and *ret_is_moved is set: the caller commits OREC_FILE_MOVED, and
- * holds what else it has to of the body meanwhile). SHARD_ONLY(shard): looks at no other shard than
- * it must to rebuild this one, which is fast when it is well: for healing. */
+ * shards on their drives; with SHARD_MOVE those of drives that cannot be written are made on
+ * others (then body->drive changes and *ret_is_moved is set: the caller commits
+ * OREC_FILE_MOVED, and holds what else it has to of the body meanwhile). SHARD_ONLY(shard):
+ * looks at no other shard than it must to rebuild this one, which is fast when it is well: for
+ * healing. */
 enum { SHARD_REPAIR = 1, SHARD_MOVE = 2, SHARD_ONLY_BIT = 256 };
 #define SHARD_ONLY(shard) (SHARD_ONLY_BIT * ((shard) + 1))
 struct shard_verify {   /* counts are added to */
@@ -100,8 +102,8 @@ struct shard_verify {   /* counts are added to */
     uint64_t n_bad;     /* shards that are not as they should be */
     uint64_t n_rebuilt; /* shards */
     uint64_t n_lost;    /* stripes that can be made no more */
-    /* May be NULL. Called about every megabyte with the bytes since the last call: waits as long as
-     * it wants; false ends the work with -ECANCELED. */
+    /* May be NULL. Called about every megabyte with the bytes since the last call: waits as
+     * long as it wants; false ends the work with -ECANCELED. */
     bool (*pace)(void *ctx, uint64_t n_bytes);
     void *ctx;
 };
@@ -109,9 +111,9 @@ struct shard_verify {   /* counts are added to */
 MUST_CHECK int shard_verify(struct shards *s, struct orec_body *body, unsigned flags,
                             struct shard_verify *io, bool *ret_is_moved, struct err *err);
 
-/* Files in data/ of all drives whose id 'is_known' does not know, which no writer has and which are
- * older than 'min_age_ns' (by the time of change) are removed; *ret_n: how many. Never knows of
- * a body before its record is committed: see shard_writer_free(). */
+/* Files in data/ of all drives whose id 'is_known' does not know, which no writer has and
+ * which are older than 'min_age_ns' (by the time of change) are removed; *ret_n: how many.
+ * Never knows of a body before its record is committed: see shard_writer_free(). */
 MUST_CHECK int shard_sweep(struct shards *s,
                            bool (*is_known)(void *ctx, const uint8_t id[OREC_ID_SIZE]),
                            void *ctx, uint64_t min_age_ns, uint64_t *ret_n, struct err *err);

@@ -1,5 +1,6 @@
-/* Figures of blocks and shards: seal and open, CPU of writing and reading, making lost units. Drives are
- * folders below the argument (/tmp): sync times are of the disk there and no measure of this code. */
+/* Figures of blocks and shards: seal and open, CPU of writing and reading, making lost units.
+ * Drives are folders below the argument (/tmp): sync times are of the disk there and no
+ * measure of this code. */
 #include "base/time.h"
 #include "keys/keys.h"
 #include "ostore/body_int.h"

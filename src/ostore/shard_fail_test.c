@@ -190,7 +190,8 @@ static void test_failing_drives(void **state)
     }
 }
 
-/* No room: the answer is -ENOSPC, nothing stays, no drive is faulted, and later it works again. */
+/* No room: the answer is -ENOSPC, nothing stays, no drive is faulted, and later it works
+ * again. */
 static void test_full(void **state)
 {
     size_t size = 2 << 20;
@@ -283,8 +284,8 @@ static const struct fault_cut cuts[] = {{.kind = FAULT_CUT_SYNCED},
                                         {.kind = FAULT_CUT_RANDOM, .seed = 1},
                                         {.kind = FAULT_CUT_RANDOM, .seed = 2}};
 
-/* Whether a body that was promised survives: with 'n_failed' shards that were not, any m - n_failed
- * more may go. */
+/* Whether a body that was promised survives: with 'n_failed' shards that were not, any m -
+ * n_failed more may go. */
 static void check_promised(struct world *w, const struct orec_body *b, struct body_codec *c,
                            const uint8_t *want, size_t size, unsigned n_failed)
 {
@@ -314,8 +315,8 @@ static void remove_world(struct world *w)
     world_free(w); /* removes w->top */
 }
 
-/* One body, the power goes at sync 'at' (0: behind everything). Returns false when there is no such
- * sync. */
+/* One body, the power goes at sync 'at' (0: behind everything). Returns false when there is no
+ * such sync. */
 static bool cut_at(const struct cut_case *cc, uint64_t at, enum fault_effect effect)
 {
     struct world *w = world_new(cc->k + cc->m, NULL, 0);

@@ -56,8 +56,8 @@ static int open_file(struct shard_fetch *f)
     return 0;
 }
 
-/* The table of the CRCs of all units, checked by the footer, which is checked by what the record
- * of the body says. */
+/* The table of the CRCs of all units, checked by the footer, which is checked by what the
+ * record of the body says. */
 static int read_table(struct shard_fetch *f)
 {
     struct layout l;

@@ -1,6 +1,6 @@
-/* Header, footer and name of a shard, the key ring, the place of healing: the first byte chooses. Its
- * high bit: the checksum is made to fit, so that what lies behind it is reached. Accepted means: what
- * is written of it is the very same bytes. */
+/* Header, footer and name of a shard, the key ring, the place of healing: the first byte
+ * chooses. Its high bit: the checksum is made to fit, so that what lies behind it is reached.
+ * Accepted means: what is written of it is the very same bytes. */
 #include "codec/hex.h"
 #include "crypto/crc.h"
 #include "ostore/body_int.h"

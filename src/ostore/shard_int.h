@@ -1,8 +1,9 @@
-/* shard_int.h — shared inside the room by the files of shard.h: threads of drives, buffers, files.
+/* shard_int.h — shared inside the room by the files of shard.h: threads of drives, buffers,
+ *               files.
  * Not here: the door (shard.h), the format (shard_form.h).
  * Threads:  lock order: struct shards, then a lane or a waiter; never two of a kind.
- * Memory:   what a thread of a drive may still use when its drive hangs is counted: jobs, files,
- *           waiters, lanes. Nothing of it points to a struct shards.
+ * Memory:   what a thread of a drive may still use when its drive hangs is counted: jobs,
+ *           files, waiters, lanes. Nothing of it points to a struct shards.
  * Errors:   negative errno. */
 #pragma once
 #include "base/time.h"
@@ -112,8 +113,8 @@ void shard_fetch_drop(struct shard_fetch *f); /* NULL is fine */
 
 /* --- stripes, without any key (shard_reader.c, shard_recover.c) --- */
 
-/* Whole stripe 'idx' as stored (layout's 'size' bytes, zeros behind them up to k * unit_size), made of
- * what is good. *ret_p is borrowed until the next call. -EIO "BodyLost". */
+/* Whole stripe 'idx' as stored (layout's 'size' bytes, zeros behind them up to k * unit_size),
+ * made of what is good. *ret_p is borrowed until the next call. -EIO "BodyLost". */
 MUST_CHECK int shard_stripe(struct shard_reader *r, uint64_t idx, const uint8_t **ret_p,
                             struct err *err);
 

@@ -9,8 +9,8 @@
 #define READ_THREADS  8
 #define WRITE_THREADS 4
 
-/* The threads of one drive for one kind of work; made when there is something to do. Counted: by
- * its struct shards and by each thread, as one that hangs may outlive everything else. */
+/* The threads of one drive for one kind of work; made when there is something to do. Counted:
+ * by its struct shards and by each thread, as one that hangs may outlive everything else. */
 struct shard_lane {
     atomic_uint refs;
     pthread_mutex_t lock; /* guards the rest */

@@ -43,8 +43,8 @@ static int sync_file(struct wfile *f, unsigned shard)
     return r < 0 ? r : fault_sync_dir(w->fs, dir);
 }
 
-/* Of a large body the bytes go past the page cache: copying them there costs more than sealing them,
- * and nobody reads parity from it. What is read again soon is likely a smaller body. */
+/* Of a large body the bytes go past the page cache: copying them there costs more than sealing
+ * them, and nobody reads parity from it. What is read again soon is likely a smaller body. */
 static bool is_past_cache(const struct wfile *f, unsigned shard, const struct wjob *j)
 {
     const struct shard_writer *w = f->w;
@@ -176,7 +176,8 @@ static unsigned n_shards(const struct shard_writer *w)
     return (unsigned)w->body.k + w->body.m;
 }
 
-/* What failed since the last look: drives are faulted, outside of the lock. Then: is enough left? */
+/* What failed since the last look: drives are faulted, outside of the lock. Then: is enough
+ * left? */
 static int look(struct shard_writer *w, struct err *err)
 {
     unsigned n_live = 0;

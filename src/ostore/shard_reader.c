@@ -172,8 +172,8 @@ static void wait_fetches(struct fill *f)
     }
 }
 
-/* A shard of this stripe that cannot be asked (or was slow a moment ago): the whole stripe is made, and
- * its other units need not be read twice. */
+/* A shard of this stripe that cannot be asked (or was slow a moment ago): the whole stripe is
+ * made, and its other units need not be read twice. */
 static bool is_stripe_hurt(const struct fill *f, const struct piece *p)
 {
     for (unsigned i = 0; i < f->n_pieces; i++) {
@@ -187,7 +187,7 @@ static bool is_stripe_hurt(const struct fill *f, const struct piece *p)
     return false;
 }
 
-/* Fills the window with stored bytes [off, off + n). Blocks, or is_nowait: *ret_n may be less. */
+/* Fills the window with stored bytes [off, off + n). is_nowait: maybe less. */
 static int fill(struct shard_reader *r, uint64_t off, size_t n, bool is_nowait, struct err *err)
 {
     struct fill f = {.r = r, .off = off, .n = n};
@@ -228,7 +228,8 @@ static int fill(struct shard_reader *r, uint64_t off, size_t n, bool is_nowait, 
 
 /* --- blocks --- */
 
-/* Which of the stored bytes to read next: the blocks of the request, and more when it goes on in order. */
+/* Which of the stored bytes to read next: the blocks of the request, and more when it goes on
+ * in order. */
 static size_t window_for(struct shard_reader *r, uint64_t stored_off, uint64_t last_block,
                          bool is_in_order)
 {

@@ -1,5 +1,5 @@
-/* shard_reader_int.h — a reader of shards: stripes without keys (shard_stripe.c), plain bytes of
- *                      blocks (shard_reader.c). Inside the room only.
+/* shard_reader_int.h — a reader of shards: stripes without keys (shard_stripe.c), plain bytes
+ *                      of blocks (shard_reader.c). Inside the room only.
  * Not here: the door (shard.h).
  * Threads:  the owner's thread; fetches run on threads of the drives and own what they use.
  * Memory:   a window of at most READ_WINDOW stored bytes and one stripe.
@@ -42,18 +42,19 @@ struct shard_reader {
 
 /* Is the shard's drive readable, and the file not known to be gone? */
 bool shard_is_there(const struct shard_reader *r, unsigned shard);
-/* Its drive was slow a moment ago, for whichever reader: one that hangs is asked once in a while only. */
+/* Its drive was slow a moment ago, for whichever reader: one that hangs is asked once in a
+ * while only. */
 bool shard_is_slow(const struct shard_reader *r, unsigned shard);
 void shard_note_slow(struct shard_reader *r, unsigned shard);
 /* A shard is not as it should be: on_bad() once, when its drive is there. */
 void shard_report(struct shard_reader *r, unsigned shard);
 /* Opens without waiting for a drive; false: a fetch has to. */
 bool shard_open_now(struct shard_reader *r, unsigned shard);
-/* After a fetch is done: keeps the open file and table, notes how long it took, marks and reports
- * what is missing. Returns f->rc. */
+/* After a fetch is done: keeps the open file and table, notes how long it took, marks and
+ * reports what is missing. Returns f->rc. */
 int shard_adopt(struct shard_reader *r, struct shard_fetch *f);
-/* When should others be asked, when is the drive faulted. With the waiter's lock held; the drive is to
- * be faulted by the caller, without it. */
+/* When should others be asked, when is the drive faulted. With the waiter's lock held; the
+ * drive is to be faulted by the caller, without it. */
 enum shard_patience { SHARD_WAIT, SHARD_ASK_OTHERS, SHARD_GIVE_UP };
 enum shard_patience shard_patience(const struct shard_reader *r, const struct shard_fetch *f,
                                    uint64_t now_ns, uint64_t *io_until_ns);

@@ -277,7 +277,7 @@ static int decode(struct gather *g, struct err *err)
     unsigned n = (unsigned)r->l.k + r->l.m;
     uint32_t have = 0, want = (1u << r->l.k) - 1;
     uint8_t *units[RS_UNITS_MAX];
-    /* Units whose table is bad are used when there is no other way: blocks are checked after. */
+    /* Units whose table is bad are used when nothing else is left: blocks check them. */
     bool is_unsure_used = g->n_good < r->l.k;
     for (unsigned i = 0; i < n; i++) {
         bool is_used =

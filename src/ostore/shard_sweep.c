@@ -35,8 +35,8 @@ struct sweep {
     uint64_t now_ns, min_age_ns, n;
 };
 
-/* First whether it is being written, then whether it is known: in this order, because a writer goes
- * only after its body is known (see shard_writer_free()). */
+/* First whether it is being written, then whether it is known: in this order, because a writer
+ * goes only after its body is known (see shard_writer_free()). */
 static bool is_orphan(const struct sweep *sw, int dir, const char *name, bool is_tmp,
                       const uint8_t *id)
 {

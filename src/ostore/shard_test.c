@@ -95,7 +95,8 @@ static void test_round_trips(void **state)
     }
 }
 
-/* Large enough for units that go past the page cache, of data too, and a last one that does not. */
+/* Large enough for units that go past the page cache, of data too, and a last one that does
+ * not. */
 static void test_large(void **state)
 {
     struct world *w = world_new(3, NULL, 0);
@@ -139,7 +140,8 @@ static void lose(struct world *w, const struct orec_body *b, uint32_t mask, bool
     }
 }
 
-/* Any m shards may go, gone or cut short; all of them are rebuilt. One more is a loss that is said. */
+/* Any m shards may go, gone or cut short; all of them are rebuilt. One more is a loss that is
+ * said. */
 static void one_loss(struct world *w, unsigned k, unsigned m, size_t size, uint32_t mask,
                      bool is_cut)
 {
@@ -204,8 +206,8 @@ struct region {
     off_t off, n;
 };
 
-/* A bit in any region of any shard: what is read is right, or the loss is said; a scrub sees it and
- * makes the shard as it was, byte for byte. */
+/* A bit in any region of any shard: what is read is right, or the loss is said; a scrub sees
+ * it and makes the shard as it was, byte for byte. */
 static void flips(unsigned k, unsigned m, size_t size)
 {
     struct world *w = world_new(k + m, NULL, 0);

@@ -107,7 +107,7 @@ static uint32_t *table_copy(const struct shard_reader *r, unsigned shard)
     return t;
 }
 
-/* Parity against data, when all of a stripe is there: what checksums made of wrong bytes hide. */
+/* Parity against data, when all of a stripe is there: what CRCs of wrong bytes hide. */
 static void check_parity(struct check *c, const struct layout_stripe *ls,
                          struct shard_fetch **fetches)
 {

@@ -1,4 +1,5 @@
-/* shard_world.h — drives in folders, and a door to them that stalls and fails; for the tests of shards.
+/* shard_world.h — drives in folders, and a door to them that stalls and fails; for the tests
+ *                 of shards.
  * Not here: power cuts (base/fault_sim.h).
  * Threads:  settings of the door are atomic.
  * Memory:   world_new() gives, world_free() takes and removes the folders.
@@ -42,8 +43,8 @@ struct world {
     _Atomic(struct heal *) heal; /* is told too */
 };
 
-/* fs NULL: the system's, with no door. Drives are slow after ten seconds only, however busy the machine:
- * world_hurry() makes it what it is in a service. */
+/* fs NULL: the system's, with no door. Drives are slow after ten seconds only, however busy
+ * the machine: world_hurry() makes it what it is in a service. */
 struct world *world_new(unsigned n, struct fault_fs *fs, uint64_t stall_ns);
 struct world *world_new_door(unsigned n, uint64_t stall_ns);
 void world_free(struct world *w);
@@ -52,8 +53,8 @@ void world_down(struct world *w);                       /* closes shards and dri
 void world_up(struct world *w, struct fault_fs *fs);
 
 void world_fill(uint8_t *p, size_t n, uint64_t seed);
-/* Writes a body of 'n' bytes of world_fill(seed) in pieces of 'step' bytes (0: all at once); not
- * sealed unless 'keys'. *c is ready for reading. */
+/* Writes a body of 'n' bytes of world_fill(seed) in pieces of 'step' bytes (0: all at once);
+ * not sealed unless 'keys'. *c is ready for reading. */
 void world_put(struct world *w, unsigned k, unsigned m, uint32_t unit, size_t n, uint64_t seed,
                size_t step, struct orec_body *ret, struct body_codec *c);
 /* Reads [off, off + n) and compares; 0, or the negative answer. Fails when bytes are wrong. */

@@ -27,8 +27,8 @@ struct wstripe {
     struct wjob jobs[RS_UNITS_MAX];
 };
 
-/* The file of one shard. Its jobs run one after the other, so that 'file', marks and syncs need no
- * lock; 'first' and the rest below it are under waiter->lock. */
+/* The file of one shard. Its jobs run one after the other, so that 'file', marks and syncs
+ * need no lock; 'first' and the rest below it are under waiter->lock. */
 struct wfile {
     struct shard_job job;
     struct shard_writer *w;
