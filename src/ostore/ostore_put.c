@@ -138,7 +138,9 @@ struct oput {
     pthread_cond_t idle;
     struct chunk *head, **tail;
     size_t held; /* bytes that are not written yet */
-    bool is_running, is_in_call, is_waiting, is_finishing, is_done, is_freed;
+    bool is_running, is_in_call, is_waiting, is_finishing, is_done;
+    bool is_quiet; /* no call-back any more: oput_free() has begun */
+    bool is_freed; /* the job owns it now */
     int rc;
     struct err err;
     void (*done)(void *ctx, int rc, const struct err *err);
@@ -217,11 +219,12 @@ void oput_free(struct oput *p)
         return;
     }
     pthread_mutex_lock(&p->lock);
-    p->is_freed = true;
+    p->is_quiet = true;
     while (p->is_in_call) {
         pthread_cond_wait(&p->idle, &p->lock); /* as long as on_bytes takes */
     }
     bool is_running = p->is_running;
+    p->is_freed = true; /* not before: a job that sees it frees what is waited on here */
     pthread_mutex_unlock(&p->lock);
     if (is_running) {
         return; /* the job frees it when it sees that */
@@ -454,10 +457,10 @@ static int write_chunk(struct oput *p, const struct chunk *c, struct err *err)
     p->n_seen -= seen;
     if (seen < c->n && p->o.on_bytes) {
         pthread_mutex_lock(&p->lock);
-        bool is_freed = p->is_freed;
-        p->is_in_call = !is_freed;
+        bool is_quiet = p->is_quiet;
+        p->is_in_call = !is_quiet;
         pthread_mutex_unlock(&p->lock);
-        if (is_freed) {
+        if (is_quiet) {
             return -ECANCELED;
         }
         p->o.on_bytes(p->o.ctx, str_n(c->p + seen, c->n - seen));
@@ -495,7 +498,7 @@ static void large_failed(struct oput *p, int rc, const struct err *err)
 /* Under the lock, which it gives up during the call. */
 static void call_ready(struct oput *p)
 {
-    if (!p->is_waiting || (p->held > HELD_LOW && p->rc == 0) || p->is_freed) {
+    if (!p->is_waiting || (p->held > HELD_LOW && p->rc == 0) || p->is_quiet) {
         return;
     }
     p->is_waiting = false;
