@@ -24,14 +24,14 @@ MUST_CHECK int aead_seal(const uint8_t key[AEAD_KEY_SIZE], const uint8_t nonce[A
 MUST_CHECK int aead_open(const uint8_t key[AEAD_KEY_SIZE], const uint8_t nonce[AEAD_NONCE_SIZE],
                          struct str aad, struct str sealed, uint8_t *out);
 
-/* A key that seals or opens many texts: set up once. Contexts are kept for the next key, as making
- * one costs more than sealing 4 KiB. NULL when memory is out. */
+/* A key that seals or opens many texts: set up once. Contexts are kept for the next key, as
+ * making one costs more than sealing 4 KiB. NULL when memory is out. */
 struct aead_ctx;
 MUST_CHECK struct aead_ctx *aead_ctx_new(const uint8_t key[AEAD_KEY_SIZE]);
 void aead_ctx_free(struct aead_ctx *c); /* wipes the key; NULL is fine */
 DEFINE_CLEANUP(struct aead_ctx *, aead_ctx_free);
-/* As aead_seal() and aead_open(), without associated data. Text and tag apart: a tag may be kept
- * where it suits. 'out' may be 'text'. */
+/* As aead_seal() and aead_open(), without associated data. Text and tag apart: a tag may be
+ * kept where it suits. 'out' may be 'text'. */
 MUST_CHECK int aead_ctx_seal(struct aead_ctx *c, const uint8_t nonce[AEAD_NONCE_SIZE],
                              const uint8_t *text, size_t n, uint8_t *out,
                              uint8_t ret_tag[AEAD_TAG_SIZE]);

@@ -7,8 +7,8 @@
 #include <pthread.h>
 #include <string.h>
 
-/* The library's AES-WRAP costs microseconds per call, because it has to be set up each time; with
- * two plain AES contexts that keep their keys it is two short loops. */
+/* The library's AES-WRAP costs microseconds per call, because it has to be set up each time;
+ * with two plain AES contexts that keep their keys it is two short loops. */
 struct keywrap {
     pthread_mutex_t lock; /* of the contexts: AES-ECB keeps a buffer in them */
     EVP_CIPHER_CTX *enc, *dec;
