@@ -90,9 +90,43 @@ static void translate(const struct err *from, struct err *to)
     }
 }
 
-/* What AWS's bodies name beside the text. */
-static void name_subject(struct s3_call *c, const struct err *e)
+static bool is_named(const struct s3_call *c, const char *name)
 {
+    for (size_t i = 0; i < c->t.extra.n; i++) {
+        if (strcmp(c->t.extra.v[i].name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void name_kind(struct front_call *fc)
+{
+    struct s3_call *c = &fc->c;
+    bool is_marker =
+        fc->n_fail_headers > 0 && str_ieqc(fc->fail_headers[0].name, "x-amz-delete-marker");
+    rest_extra_add(&c->t.extra, "Method", c->rq.method);
+    rest_extra_add(&c->t.extra, "ResourceType",
+                   is_marker       ? STR("DeleteMarker")
+                   : c->t.key.n    ? STR("OBJECT")
+                   : c->t.bucket.n ? STR("BUCKET")
+                                   : STR("SERVICE"));
+}
+
+/* Reads name the condition that failed where they find it; a write has one or the other. */
+static void name_condition(struct s3_call *c)
+{
+    if (aws_http_header(&c->rq, "if-match").n) {
+        rest_extra_add(&c->t.extra, "Condition", STR("If-Match"));
+    } else if (aws_http_header(&c->rq, "if-none-match").n) {
+        rest_extra_add(&c->t.extra, "Condition", STR("If-None-Match"));
+    }
+}
+
+/* What AWS's bodies name beside the text. */
+static void name_subject(struct front_call *fc, const struct err *e)
+{
+    struct s3_call *c = &fc->c;
     if (!e->name) {
         return;
     }
@@ -100,6 +134,14 @@ static void name_subject(struct s3_call *c, const struct err *e)
         rest_extra_add(&c->t.extra, "Key", c->t.key);
     } else if (strcmp(e->name, "NoSuchBucket") == 0) {
         rest_extra_add(&c->t.extra, "BucketName", c->t.bucket);
+    } else if (strcmp(e->name, "PreconditionFailed") == 0 && !is_named(c, "Condition")) {
+        name_condition(c);
+    } else if (strcmp(e->name, "MethodNotAllowed") == 0 && !is_named(c, "Method")) {
+        name_kind(fc);
+    } else if (strcmp(e->name, "InvalidStorageClass") == 0 &&
+               !is_named(c, "StorageClassRequested")) {
+        rest_extra_add(&c->t.extra, "StorageClassRequested",
+                       aws_http_header(&c->rq, "x-amz-storage-class"));
     }
 }
 
@@ -108,7 +150,7 @@ void front_fail(struct front_call *fc, const struct err *err)
     struct s3_call *c = &fc->c;
     struct err shown = ERR_INIT;
     translate(err, &shown);
-    name_subject(c, &shown);
+    name_subject(fc, &shown);
     rest_answer_done(&c->answer);
     rest_error(&shown, &c->t, c->request_id, c->s3->host_id, &c->answer);
     for (size_t i = 0; i < fc->n_fail_headers; i++) {

@@ -176,16 +176,25 @@ int op_head_bucket(struct s3_call *c, const void *input, void *output, struct er
     struct s3_head_bucket_output *out = output;
     out->bucket_region = c->bucket->region;
     out->access_point_alias = some_bool(false);
+    rest_header(&c->answer, "Content-Type", STR("application/xml"));
     return 0;
 }
 
 int op_delete_bucket(struct s3_call *c, const void *input, void *output, struct err *err)
 {
-    int r = ostore_bucket_delete(c->store, c->bucket->name, err);
-    if (r < 0) {
-        rest_extra_add(&c->t.extra, "BucketName", c->bucket->name);
+    struct err e = ERR_INIT;
+    int r = ostore_bucket_delete(c->store, c->bucket->name, &e);
+    if (r == 0) {
+        return 0;
     }
-    return r;
+    rest_extra_add(&c->t.extra, "BucketName", c->bucket->name);
+    bool is_versions = e.name && strcmp(e.name, "BucketNotEmpty") == 0 &&
+                       c->bucket->versioning != OSTORE_UNVERSIONED;
+    return fail(err, r, e.name ? e.name : "InternalError", "%s",
+                is_versions
+                    ? "The bucket you tried to delete is not empty. You must delete all "
+                      "versions in the bucket."
+                    : e.msg);
 }
 
 int op_get_bucket_location(struct s3_call *c, const void *input, void *output, struct err *err)

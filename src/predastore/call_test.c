@@ -43,7 +43,7 @@ static void test_refusals(void **state)
         {"x-amz-server-side-encryption", "rot13", "InvalidEncryptionAlgorithmError"},
         {"x-amz-server-side-encryption-customer-algorithm", "AES256", "NotImplemented"},
         {"x-amz-server-side-encryption-customer-key-MD5", "x", "NotImplemented"},
-        {"x-amz-server-side-encryption-aws-kms-key-id", "x", "NotImplemented"},
+        {"x-amz-server-side-encryption-aws-kms-key-id", "x", "InvalidArgument"},
         {"x-amz-object-lock-mode", "COMPLIANCE", "InvalidRequest"},
         {"x-amz-object-lock-legal-hold", "ON", "InvalidRequest"},
         {"x-amz-write-offset-bytes", "5", "NotImplemented"},
@@ -60,6 +60,29 @@ static void test_refusals(void **state)
         } else {
             assert_int_equal(r, 0);
         }
+        done(&f);
+    }
+}
+
+static void test_two_encryptions_at_once(void **state)
+{
+    static const char sse[] = "x-amz-server-side-encryption",
+                      key[] = "x-amz-server-side-encryption-aws-kms-key-id",
+                      customer[] = "x-amz-server-side-encryption-customer-algorithm";
+    static const struct {
+        const char *headers[4][2], *code;
+    } rows[] = {
+        {{{sse, "AES256"}, {customer, "AES256"}}, "InvalidArgument"},
+        {{{sse, "aws:kms"}, {key, "k"}, {customer, "AES256"}}, "InvalidArgument"},
+        {{{sse, "AES256"}, {key, "k"}}, "InvalidArgument"},
+        {{{sse, "aws:kms"}, {key, "k"}}, "NotImplemented"},
+        {{{customer, "AES256"}}, "NotImplemented"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        struct fixture f;
+        struct err e = ERR_INIT;
+        assert_true(s3_refuse_features(call_with(&f, rows[i].headers), &e) < 0);
+        assert_string_equal(e.name, rows[i].code);
         done(&f);
     }
 }
@@ -183,9 +206,13 @@ static void test_sums(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_metadata),
-        cmocka_unit_test(test_bad_values), cmocka_unit_test(test_only_framing_is_no_encoding),
-        cmocka_unit_test(test_ids),        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_two_encryptions_at_once),
+        cmocka_unit_test(test_metadata),
+        cmocka_unit_test(test_bad_values),
+        cmocka_unit_test(test_only_framing_is_no_encoding),
+        cmocka_unit_test(test_ids),
+        cmocka_unit_test(test_sums),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,8 +26,7 @@ int op_put_bucket_versioning(struct s3_call *c, const void *input, void *output,
     const struct s3_versioning_configuration *v = in->versioning_configuration;
     bool is_enabled = v && str_eqc(v->status, "Enabled");
     if (!v || (!is_enabled && !str_eqc(v->status, "Suspended"))) {
-        return fail(err, -EINVAL, "IllegalVersioningConfigurationException",
-                    "The versioning configuration specified in the request is invalid.");
+        return fail(err, -EINVAL, "IllegalVersioningConfigurationException", "%s", "");
     }
     if (str_is_set(in->mfa) || (v->mfa_delete.n && !str_eqc(v->mfa_delete, "Disabled"))) {
         return fail(err, -ENOSYS, "NotImplemented", "MFA delete is not implemented");
@@ -81,6 +80,7 @@ int op_put_bucket_encryption(struct s3_call *c, const void *input, void *output,
                     "Encryption with keys of a key service is not implemented");
     }
     if (by->kms_master_key_id.n) {
+        rest_extra_add(&c->t.extra, "ArgumentName", STR("ApplyServerSideEncryptionByDefault"));
         return fail(err, -EINVAL, "InvalidArgument",
                     "a KMSMasterKeyID is not applicable if the default sse algorithm is not "
                     "aws:kms or aws:kms:dsse");

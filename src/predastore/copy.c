@@ -5,6 +5,7 @@
 #include "aws/s3_cond.h"
 #include "aws/s3_name.h"
 #include "aws/s3_range.h"
+#include "predastore/page.h"
 
 #include <errno.h>
 
@@ -335,12 +336,19 @@ int op_upload_part_copy(struct s3_call *c, const void *input, void *output, stru
                           ? arena_fmt(c->arena, "%lld", (long long)in->part_number.v)
                           : STR("");
     int r = s3_part_number(text, STR_NONE, &number, err);
-    if (r < 0 || (r = s3_refuse_features(c, err)) < 0 ||
+    if (r < 0) {
+        page_name(c, "partNumber", text);
+        return r;
+    }
+    if ((r = s3_refuse_features(c, err)) < 0 ||
         (r = s3_upload_id(in->upload_id, ch.rec.upload, err)) < 0 ||
         (r = ostore_parts(c->store, c->bucket, c->t.key, ch.rec.upload, 0, 1, c->arena, &page,
                           err)) < 0 ||
-        (r = source_open(c, in->copy_source, in->expected_source_bucket_owner, &s, err)) < 0 ||
-        (r = s3_copy_range_parse(in->copy_source_range, s.v.rec.size, &range, err)) < 0) {
+        (r = source_open(c, in->copy_source, in->expected_source_bucket_owner, &s, err)) < 0) {
+        return r;
+    }
+    if ((r = s3_copy_range_parse(in->copy_source_range, s.v.rec.size, &range, err)) < 0) {
+        page_name(c, "x-amz-copy-source-range", in->copy_source_range);
         return r;
     }
     if (!str_is_set(in->copy_source_range)) {

@@ -71,8 +71,8 @@ int s3_preflight(struct s3_call *c, struct err *err)
     const struct http_header *v = NULL;
     size_t n = 0;
     if (!b && c->t.bucket.n) {
-        rest_extra_add(&c->t.extra, "Method",
-                       aws_http_header(&c->rq, "access-control-request-method"));
+        struct str method = aws_http_header(&c->rq, "access-control-request-method");
+        rest_extra_add(&c->t.extra, "Method", method.n ? method : c->rq.method);
         rest_extra_add(&c->t.extra, "ResourceType", STR("BUCKET"));
         return fail(err, -EACCES, "AccessForbidden", "CORSResponse: Bucket not found");
     }
@@ -84,6 +84,9 @@ int s3_preflight(struct s3_call *c, struct err *err)
             aws_http_header(&c->rq, "access-control-request-headers"), &v, &n, &x, err);
     }
     s3_take_extra(c, &x);
+    if (x.n) { /* it was refused */
+        rest_extra_add(&c->t.extra, "ResourceType", c->t.key.n ? STR("OBJECT") : STR("BUCKET"));
+    }
     if (r == 0) {
         add_headers(&c->answer, v, n, c->arena);
     }

@@ -248,6 +248,19 @@ static int encode_head(struct front_call *fc, const struct facts *f, struct err 
     return r;
 }
 
+/* How an object is sealed is said when it is written; a reader cannot. */
+static int refuse_sealing(struct s3_call *c, struct err *err)
+{
+    struct str sse = aws_http_header(&c->rq, "x-amz-server-side-encryption");
+    if (!str_is_set(sse)) {
+        return 0;
+    }
+    rest_extra_add(&c->t.extra, "ArgumentName", STR("x-amz-server-side-encryption"));
+    rest_extra_add(&c->t.extra, "ArgumentValue", sse);
+    return fail(err, -EINVAL, "InvalidArgument",
+                "x-amz-server-side-encryption header is not supported for this operation.");
+}
+
 /* Everything up to the first byte. 1: answered. May be run again after -EAGAIN. */
 static int prepare(struct front_call *fc, unsigned flags, struct err *err)
 {
@@ -260,9 +273,10 @@ static int prepare(struct front_call *fc, unsigned flags, struct err *err)
     uint8_t version[16];
     bool is_version = false;
     take_wanted(fc, &w);
-    int r = s3_version(c, w.version_id, version, &is_version, err);
-    if (r < 0 || (r = ostore_get(c->store, c->bucket, c->t.key, is_version ? version : NULL,
-                                 flags, c->arena, &rd->version, err)) < 0) {
+    int r = refuse_sealing(c, err);
+    if (r < 0 || (r = s3_version(c, w.version_id, version, &is_version, err)) < 0 ||
+        (r = ostore_get(c->store, c->bucket, c->t.key, is_version ? version : NULL, flags,
+                        c->arena, &rd->version, err)) < 0) {
         return r;
     }
     if (rd->version.rec.kind == OREC_MARKER) {
@@ -281,7 +295,8 @@ static int prepare(struct front_call *fc, unsigned flags, struct err *err)
     if ((r = choose_range(fc, &w, flags, &f.range, &f.part, err)) < 0) {
         return r;
     }
-    if (str_eqc(w.checksum_mode, "ENABLED") && (!f.range.is_partial || f.part) &&
+    bool is_all = !f.range.is_partial || f.range.size == rd->version.rec.size;
+    if (str_eqc(w.checksum_mode, "ENABLED") && (is_all || f.part) &&
         (r = find_sum(fc, f.part, &f.sum, err)) < 0) {
         return r;
     }

@@ -5,6 +5,8 @@
 
 #include <errno.h>
 
+#define DAY_NS (UINT64_C(86400) * NS_PER_S)
+
 static int convert_filter(struct arena *a, const struct s3_lifecycle_rule_filter *in,
                           struct s3_life_filter *out, struct err *err)
 {
@@ -55,6 +57,9 @@ static int convert_rule(struct arena *a, const struct s3_lifecycle_rule *in,
                                  .has_noncurrent = in->noncurrent_version_expiration != NULL,
                                  .has_abort = in->abort_incomplete_multipart_upload != NULL};
     out->has_transition = in->transitions.n > 0 || in->noncurrent_version_transitions.n > 0;
+    for (size_t i = 0; i < in->transitions.n && out->transition_date.ns % DAY_NS == 0; i++) {
+        out->transition_date = in->transitions.v[i].date;
+    }
     if (in->expiration) {
         out->days = in->expiration->days;
         out->date = in->expiration->date;

@@ -332,6 +332,24 @@ static void fill_uploads(struct s3_call *c, const struct listing *l,
     }
 }
 
+/* Where to go on; AWS names the last upload on the last page, too. */
+static void next_upload(struct s3_call *c, const struct listing *l,
+                        struct s3_list_multipart_uploads_output *out)
+{
+    const struct s3_multipart_upload_list *v = &out->uploads;
+    out->next_key_marker = STR("");
+    out->next_upload_id_marker = STR("");
+    if (l->page.is_truncated) {
+        out->next_key_marker = page_enc_text(&l->enc, l->page.next);
+        if (l->page.is_next_id) {
+            out->next_upload_id_marker = s3_upload_text(c->arena, l->page.next_id);
+        }
+    } else if (v->n) {
+        out->next_key_marker = v->v[v->n - 1].key;
+        out->next_upload_id_marker = v->v[v->n - 1].upload_id;
+    }
+}
+
 int op_list_multipart_uploads(struct s3_call *c, const void *input, void *output,
                               struct err *err)
 {
@@ -360,7 +378,7 @@ int op_list_multipart_uploads(struct s3_call *c, const void *input, void *output
     out->bucket = c->bucket->name;
     out->prefix = page_enc_text(&l.enc, or_empty(in->prefix));
     out->key_marker = page_enc_text(&l.enc, or_empty(in->key_marker));
-    out->upload_id_marker = or_empty(in->upload_id_marker);
+    out->upload_id_marker = l.q.after_id ? in->upload_id_marker : STR("");
     out->max_uploads = some_i64((int64_t)l.max);
     out->encoding_type = in->encoding_type;
     out->is_truncated = some_bool(l.page.is_truncated);
@@ -368,13 +386,8 @@ int op_list_multipart_uploads(struct s3_call *c, const void *input, void *output
     if (in->delimiter.n) {
         out->delimiter = page_enc_text(&l.enc, in->delimiter);
     }
-    if (l.page.is_truncated) {
-        out->next_key_marker = page_enc_text(&l.enc, l.page.next);
-        if (l.page.is_next_id) {
-            out->next_upload_id_marker = s3_upload_text(c->arena, l.page.next_id);
-        }
-    }
     fill_uploads(c, &l, &out->uploads);
+    next_upload(c, &l, out);
     return 0;
 }
 

@@ -55,6 +55,28 @@ static int refuse_acl(struct s3_call *c, struct err *err)
     return 0;
 }
 
+/* Two ways at once. */
+static int refuse_mixed(struct s3_call *c, struct str sse, struct err *err)
+{
+    bool is_customer =
+        str_is_set(
+            aws_http_header(&c->rq, "x-amz-server-side-encryption-customer-algorithm")) ||
+        str_is_set(aws_http_header(&c->rq, "x-amz-server-side-encryption-customer-key"));
+    bool has_key =
+        str_is_set(aws_http_header(&c->rq, "x-amz-server-side-encryption-aws-kms-key-id"));
+    if (is_customer && str_is_set(sse)) {
+        return fail(err, -EINVAL, "InvalidArgument",
+                    "Server Side Encryption with Customer provided key is incompatible with "
+                    "the encryption method specified");
+    }
+    if (has_key && !is_customer && !str_eqc(sse, "aws:kms") && !str_eqc(sse, "aws:kms:dsse")) {
+        return fail(err, -EINVAL, "InvalidArgument",
+                    "Server Side Encryption with AWS KMS managed key requires HTTP header "
+                    "x-amz-server-side-encryption : aws:kms");
+    }
+    return 0;
+}
+
 static int refuse_encryption(struct s3_call *c, struct err *err)
 {
     static const char *const absent[] = {
@@ -67,6 +89,10 @@ static int refuse_encryption(struct s3_call *c, struct err *err)
         "x-amz-server-side-encryption-context",
     };
     struct str sse = aws_http_header(&c->rq, "x-amz-server-side-encryption");
+    int r = refuse_mixed(c, sse, err);
+    if (r < 0) {
+        return r;
+    }
     if (str_eqc(sse, "aws:kms") || str_eqc(sse, "aws:kms:dsse")) {
         return not_there(c, "x-amz-server-side-encryption", err);
     }
@@ -159,10 +185,17 @@ int s3_take_tags(struct s3_call *c, struct orec *rec, struct err *err)
     if (!header.n) {
         return 0;
     }
-    int r = s3_tags_parse(c->arena, header, &tags, err);
-    if (r == 0) {
-        r = s3_tags_check(tags.v, tags.n, S3_TAGS_MAX, &x, err);
+    struct err e = ERR_INIT;
+    int r = s3_tags_parse(c->arena, header, &tags, &e);
+    if (r < 0) {
+        bool is_form = e.name && strcmp(e.name, "InvalidArgument") == 0;
+        if (is_form) {
+            rest_extra_add(&c->t.extra, "ArgumentName", STR("x-amz-tagging"));
+            rest_extra_add(&c->t.extra, "ArgumentValue", header);
+        }
+        return fail(err, r, e.name ? e.name : "InvalidTag", "%s", e.msg);
     }
+    r = s3_tags_check(tags.v, tags.n, S3_TAGS_MAX, &x, err);
     s3_take_extra(c, &x);
     struct orec_pair *v = r < 0 ? NULL : arena_array(c->arena, tags.n + 1, sizeof(*v));
     if (!v) {

@@ -6,6 +6,7 @@
 #include "codec/uri.h"
 #include "model/config.h"
 #include "predastore/lifecycle.h"
+#include "predastore/page.h"
 
 #include <errno.h>
 
@@ -141,12 +142,15 @@ static int take_list(struct complete *k, struct err *err)
             return fail(err, -EINVAL, "MalformedXML", "%s", "");
         }
         if (p->part_number.v < 1 || p->part_number.v > OREC_PARTS_MAX) {
-            rest_extra_add(&k->c->t.extra, "ArgumentName", STR("partNumber"));
-            return fail(err, -EINVAL, "InvalidArgument",
-                        "Part number must be an integer between 1 and 10000, inclusive");
+            return page_bad(k->c, "partNumber",
+                            arena_fmt(k->c->arena, "%lld", (long long)p->part_number.v),
+                            "Part number must be an integer between 1 and 10000, "
+                            "inclusive",
+                            err);
         }
         bool is_again = k->n > 0 && v[k->n - 1].part_number.v == p->part_number.v;
         if (k->n > 0 && !is_again && v[k->n - 1].part_number.v > p->part_number.v) {
+            rest_extra_add(&k->c->t.extra, "UploadId", k->in->upload_id);
             return fail(err, -EINVAL, "InvalidPartOrder", "%s", "");
         }
         v[is_again ? k->n - 1 : k->n++] = *p;

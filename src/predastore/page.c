@@ -10,11 +10,16 @@
 #define TOKEN_SUM_SIZE 8u
 #define TOKEN_MAX      (2 * REST_MAX_KEY)
 
-int page_bad(struct s3_call *c, const char *name, struct str value, const char *msg,
-             struct err *err)
+void page_name(struct s3_call *c, const char *name, struct str value)
 {
     rest_extra_add(&c->t.extra, "ArgumentName", str_c(name));
     rest_extra_add(&c->t.extra, "ArgumentValue", value);
+}
+
+int page_bad(struct s3_call *c, const char *name, struct str value, const char *msg,
+             struct err *err)
+{
+    page_name(c, name, value);
     return fail(err, -EINVAL, "InvalidArgument", "%s", msg);
 }
 

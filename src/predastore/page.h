@@ -32,6 +32,8 @@ MUST_CHECK int page_token_parse(struct arena *a, uint64_t scope, struct str toke
 /* page_token_parse() with AWS's error. */
 MUST_CHECK int page_token_take(struct s3_call *c, uint64_t scope, struct str token,
                                struct str *ret_after, struct err *err);
+/* The error that follows is about this argument. */
+void page_name(struct s3_call *c, const char *name, struct str value);
 /* "InvalidArgument" about one argument. */
 int page_bad(struct s3_call *c, const char *name, struct str value, const char *msg,
              struct err *err);

@@ -4,6 +4,7 @@
 #include "aws/s3_cond.h"
 #include "aws/s3_range.h"
 #include "model/config.h"
+#include "predastore/page.h"
 
 #include <errno.h>
 
@@ -166,11 +167,15 @@ static int part_begin(struct front_call *fc, struct err *err)
     struct orec *rec = &fc->change.rec;
     unsigned number = 0;
     s3_change_init(c, &fc->change, OCHANGE_PART);
-    int r = s3_part_number(in->part_number.is_set
-                               ? arena_fmt(c->arena, "%lld", (long long)in->part_number.v)
-                               : STR(""),
-                           STR_NONE, &number, err);
-    if (r < 0 || (r = s3_upload_id(in->upload_id, rec->upload, err)) < 0 ||
+    struct str text = in->part_number.is_set
+                          ? arena_fmt(c->arena, "%lld", (long long)in->part_number.v)
+                          : STR("");
+    int r = s3_part_number(text, STR_NONE, &number, err);
+    if (r < 0) {
+        page_name(c, "partNumber", text);
+        return r;
+    }
+    if ((r = s3_upload_id(in->upload_id, rec->upload, err)) < 0 ||
         (r = ostore_parts(c->store, c->bucket, c->t.key, rec->upload, 0, 1, c->arena, &page,
                           err)) < 0) {
         return r;

@@ -41,12 +41,7 @@ static int find(struct s3_call *c, struct str version_id, struct oversion *v, bo
     struct front_call *fc = CONTAINER_OF(c, struct front_call, c);
     fc->fail_headers[0] = (struct http_header){STR("x-amz-delete-marker"), STR("true")};
     fc->n_fail_headers = 1;
-    if (*ret_is_id) {
-        rest_extra_add(&c->t.extra, "Method", c->rq.method);
-        rest_extra_add(&c->t.extra, "ResourceType", STR("DeleteMarker"));
-        return fail(err, -EPERM, "MethodNotAllowed", "%s", "");
-    }
-    return fail(err, -ENOENT, "NoSuchKey", "%s", "");
+    return fail(err, -EPERM, "MethodNotAllowed", "%s", "");
 }
 
 /* STR_NONE: the bucket never had versions. */
@@ -79,6 +74,11 @@ static int change_tags(struct s3_call *c, struct str version_id, struct orec_pai
     return 0;
 }
 
+static int by_key(const void *a, const void *b)
+{
+    return str_cmp(((const struct s3_tag *)a)->key, ((const struct s3_tag *)b)->key);
+}
+
 int op_get_object_tagging(struct s3_call *c, const void *input, void *output, struct err *err)
 {
     const struct s3_get_object_tagging_request *in = input;
@@ -94,6 +94,9 @@ int op_get_object_tagging(struct s3_call *c, const void *input, void *output, st
     for (size_t i = 0; i < v.rec.tags.n; i++) {
         out->tag_set.v[i].key = v.rec.tags.v[i].name;
         out->tag_set.v[i].value = v.rec.tags.v[i].value;
+    }
+    if (out->tag_set.n) { /* a set: its order is that of the keys, however it came */
+        qsort(out->tag_set.v, out->tag_set.n, sizeof(*out->tag_set.v), by_key);
     }
     return 0;
 }

@@ -70,8 +70,8 @@ class Tags(S3Test):
         self.c.delete_object_tagging(Bucket=b, Key="k", VersionId=one)
         self.assertEqual(self.get(b, VersionId=one), {})
         marker = self.c.delete_object(Bucket=b, Key="k")["VersionId"]
-        self.fails(404, "NoSuchKey", self.c.get_object_tagging, Bucket=b, Key="k")
-        self.fails(404, "NoSuchKey", self.put, b, tags(a="b"))
+        self.fails(405, "MethodNotAllowed", self.c.get_object_tagging, Bucket=b, Key="k")
+        self.fails(405, "MethodNotAllowed", self.put, b, tags(a="b"))
         self.fails(405, "MethodNotAllowed", self.c.get_object_tagging, Bucket=b, Key="k", VersionId=marker)
         self.fails(404, "NoSuchKey", self.c.get_object_tagging, Bucket=b, Key="none")
         self.fails(404, "NoSuchVersion", self.c.get_object_tagging, Bucket=b, Key="k", VersionId="f" * 32)
@@ -199,6 +199,9 @@ class Lifecycle(S3Test):
                             ("MalformedXML", [])):
             self.fails(400, code, self.put, b, *rules)
         self.fails(501, "NotImplemented", self.put, b, {**good, "Transitions": [{"Days": 1, "StorageClass": "GLACIER"}]})
+        for date in ("2023-09-27T00:00:01Z", "20220927"):
+            odd = [{"Date": "2023-09-27", "StorageClass": "GLACIER"}, {"Date": date, "StorageClass": "GLACIER"}]
+            self.fails(400, "InvalidArgument", self.put, b, {**good, "Transitions": odd})
         self.fails(404, "NoSuchLifecycleConfiguration", self.c.get_bucket_lifecycle_configuration, Bucket=b)
 
     def expiration(self, answer):

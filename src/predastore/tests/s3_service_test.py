@@ -2,14 +2,18 @@
 """The service itself: its start without a root key, stops under load, kill -9, a new certificate, what an operator asks."""
 import hashlib
 import os
+import random
 import signal
 import socket
 import ssl
+import struct
+import subprocess
+import sys
 import threading
 import time
 import unittest
 
-from s3_world import REGION, World, wait_gone
+from s3_world import REGION, UNSIGNED, World, wait_gone
 
 
 class Service(unittest.TestCase):
@@ -70,6 +74,72 @@ class Service(unittest.TestCase):
             self.assertGreater(len(done), 10)
             for key, want in done.items():
                 self.assertEqual(hashlib.sha256(self.get(key)).digest(), want, key)
+
+    def test_everything_at_once(self):
+        """Clients that put, read, leave in the middle, copy, list and delete the same keys: the service lives, and ends with nothing left over."""
+        w, end = self.world, time.monotonic() + 12
+        unexpected = []
+
+        def run(seed):
+            rnd, raw, s3 = random.Random(seed), w.raw(), w.s3()
+            while time.monotonic() < end and w.procs["predastore"].poll() is None:
+                key, what = f"k{rnd.randrange(30)}", rnd.randrange(8)
+                path = f"/service/{key}"
+                if what < 2:
+                    a = raw.request("PUT", path, body=os.urandom(rnd.choice([0, 100, 5000, 131072, 131073, 700000, 3000000])))
+                    unexpected.extend([a] if a.status != 200 else [])
+                elif what == 2:
+                    a = raw.request("GET", path)
+                    unexpected.extend([a] if a.status not in (200, 404) else [])
+                elif what == 3:
+                    with raw.connect() as s:
+                        s.sendall(raw.head("PUT", path, payload=UNSIGNED, length=3000000) + os.urandom(rnd.randrange(3000000)))
+                        if rnd.random() < 0.5:
+                            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                elif what == 4:
+                    with raw.connect() as s:
+                        s.sendall(raw.head("GET", path))
+                        s.recv(rnd.choice([1, 1000, 100000]))
+                elif what == 5:
+                    a = raw.request("DELETE", path)
+                    unexpected.extend([a] if a.status != 204 else [])
+                elif what == 6:
+                    a = raw.request("PUT", path + "-copy", headers={"x-amz-copy-source": path})
+                    unexpected.extend([a] if a.status not in (200, 404) else [])
+                else:
+                    s3.list_objects_v2(Bucket="service")
+        threads = [threading.Thread(target=run, args=(i,)) for i in range(10)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        self.assertEqual(unexpected, [])
+        self.assertIsNone(w.procs["predastore"].poll(), w.log("predastore", 60))
+        p = w.procs.pop("predastore")
+        p.terminate()
+        self.assertEqual(p.wait(60), 0, w.log("predastore", 60))  # with sanitizers: nothing was leaked
+        w.start("predastore")
+        self.assertEqual(w.spx("admin", "storage", "check").returncode, 0)
+
+    def test_users_of_the_unix_socket(self):
+        """With users of their own (as installed) the peer's user decides, whatever its request says."""
+        if os.geteuid() != 0:
+            return  # s3_wire_test.py has the other half
+        self.world.close()
+        w = self.world = World(uid_base=70000).up()
+        w.s3().create_bucket(Bucket="service", CreateBucketConfiguration={"LocationConstraint": REGION})
+        code = """
+import os, socket, sys
+uid = int(sys.argv[1]); os.setgroups([70000]); os.setgid(uid); os.setuid(uid)
+def ask(method, path, more=""):
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(sys.argv[2])
+        s.sendall(f"{method} {path} HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: 1\\r\\n{more}\\r\\nz".encode())
+        return s.recv(4000).split()[1].decode()
+print(ask("PUT", "/.viperblock/a"), ask("PUT", "/.viperblock/a", "X-Spx-Source-Ip: 192.0.2.1\\r\\n"), ask("GET", "/service/k"))
+""".replace("\\\\", "\\")
+        for offset, want in ((3, "200 200 403"), (2, "403 403 403"), (1, "403 403 403"), (-70000, "403 403 403"), (65534 - 70000, "403 403 403")):
+            p = subprocess.run([sys.executable if offset == -70000 else "/usr/bin/python3", "-c", code, str(70000 + offset),
+                                os.path.join(w.run, "predastore-s3.sock")], capture_output=True, text=True)
+            self.assertEqual(p.stdout.strip(), want, (offset, p.stderr))
 
     def test_stop_waits_for_uploads(self):
         """SIGTERM: an upload under way ends well, then the service does."""

@@ -32,13 +32,13 @@ class World(Cloud):
     ORDER = ("state", "awsgw", "predastore")
     USERS = {"state": 1, "awsgw": 2, "predastore": 5}
 
-    def __init__(self, drives=1, rs=None, edit=None):
+    def __init__(self, drives=1, edit=None, uid_base=0):
         super().__init__()
         self.s3_port = free_port()
         self.drives = [os.path.join(self.dir, f"drive{i + 1}") for i in range(drives)]
         for d in self.drives:
             os.makedirs(d)
-        self.init("--s3-port", str(self.s3_port), "--drives", ",".join(self.drives))
+        self.init("--s3-port", str(self.s3_port), "--drives", ",".join(self.drives), uid_base=uid_base)
         if edit:
             with open(self.config) as f:
                 text = edit(f.read())
