@@ -37,6 +37,7 @@ struct compact {
     struct err err;
     uint64_t n_removed;
     struct inums useless; /* segment: a = n_removed when there was nothing to gain */
+    struct inums buried;  /* segments that wait for their removal */
 };
 
 /* --- what is needed --- */
@@ -221,7 +222,7 @@ static bool choose(struct compact *c, const struct inums *done, struct olog_segm
         const struct inum *u = inums_find(&c->useless, g->segment);
         struct inums *d = (struct inums *)(uintptr_t)done;
         if (g->last_lsn == 0 || (u && u->a == (int64_t)c->n_removed) ||
-            inums_find(d, g->segment)) {
+            inums_find(d, g->segment) || inums_find(&c->buried, g->segment)) {
             continue;
         }
         if (!best || l * best->size < best_live * g->size) {
@@ -278,6 +279,7 @@ static int remove_segments(struct compact *c, const struct inums *done, struct e
         pin_of_segment(v.segment, id);
         pins_bury(c->s->pins, id, &v);
         inums_drop(&c->useless, v.segment);
+        inums_get(&c->buried, v.segment);
         c->n_removed++;
     }
     return rc;
@@ -305,6 +307,20 @@ static int walk(struct compact *c, const struct olog_segment *g, bool is_dry, st
     return rc;
 }
 
+/* Those that are gone need not be remembered. */
+static void forget_buried(struct compact *c)
+{
+    for (size_t i = c->buried.v.n; i-- > 0;) {
+        size_t j = 0;
+        while (j < c->n_segs && c->segs[j].segment != c->buried.v.v[i].key) {
+            j++;
+        }
+        if (j == c->n_segs) {
+            vec_remove(&c->buried.v, i);
+        }
+    }
+}
+
 /* 1: there may be more to do. */
 static int one_turn(struct compact *c, uint64_t *freed, struct err *err)
 {
@@ -314,6 +330,7 @@ static int one_turn(struct compact *c, uint64_t *freed, struct err *err)
     if (rc < 0) {
         return fail(err, rc, "OutOfMemory", "no memory for segments");
     }
+    forget_buried(c);
     uint64_t gain = 0;
     for (unsigned i = 0; i < TURN_MAX && rc == 0 && choose(c, &done, &g); i++) {
         rc = walk(c, &g, true, err);
@@ -419,6 +436,7 @@ void compact_stop(struct compact *c)
     ticker_stop(c->ticker);
     vec_free(&c->group);
     vec_free(&c->useless.v);
+    vec_free(&c->buried.v);
     arena_free(c->a);
     pthread_mutex_destroy(&c->turn);
     pthread_mutex_destroy(&c->lock);

@@ -290,8 +290,10 @@ int olog_remove(struct olog *l, uint64_t segment, struct err *err)
     }
     char name[SEG_NAME_SIZE];
     seg_name(segment, false, name);
+    /* Also where a copy is that does not count, for a write to it failed: the next start would take
+     * it for all that is left of the segment. */
     for (unsigned i = 0; i < DRIVES_MAX; i++) {
-        if (!(seg.drives & drives_writable(l->drives) & 1u << i)) {
+        if (!(drives_writable(l->drives) & 1u << i)) {
             continue;
         }
         int dir = drives_dir(l->drives, i, DRIVE_LOG);

@@ -10,7 +10,7 @@
 
 struct world {
     struct tmpdir dir;
-    char paths[DRIVES_MAX][96];
+    char paths[DRIVES_MAX][128];
     const char *drives[DRIVES_MAX];
     struct ostore_opts o;
     struct ostore *s;
