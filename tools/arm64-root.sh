@@ -11,7 +11,7 @@ apt=(apt-get -qq -o "Dir::State::lists=$dir/apt/lists" -o "Dir::Cache=$dir/apt/c
     -o APT::Sandbox::User="$(id -un)")
 "${apt[@]}" update
 "${apt[@]}" install --download-only -y libjansson-dev libexpat1-dev libssl-dev libcurl4-openssl-dev libsqlite3-dev libmnl-dev libnftables-dev \
-    libseccomp-dev zlib1g-dev liblzma-dev libzstd-dev libisal-dev libc6-dev >/dev/null
+    libseccomp-dev librocksdb-dev zlib1g-dev liblzma-dev libzstd-dev libisal-dev libc6-dev >/dev/null
 for deb in "$dir"/apt/cache/archives/*.deb; do
     dpkg-deb -x "$deb" "$dir/root"
 done

@@ -1,4 +1,4 @@
-/* Preloaded into a server to measure what durability costs: syncs that do nothing. For measurements only. */
+/* Preloaded into a server to measure what durability costs: syncs that do nothing. */
 int fsync(int fd);
 int fdatasync(int fd);
 

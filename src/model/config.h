@@ -10,13 +10,13 @@
 #include <stdint.h>
 
 /* Where things lie below data_dir (config_data_path()); 'spx admin init' makes them. */
-#define DATA_STATE_DB            "state/state.db" /* spx-state's */
-#define DATA_ROOT_KEY            "keys/root.key"  /* keys/keys.h; awsgw's, 0600 */
-#define DATA_CA_KEY              "keys/ca.key"    /* root's, 0600 */
-#define DATA_SERVER_CERT         "awsgw/server.pem" /* server's certificate, then the CA's; awsgw's */
+#define DATA_STATE_DB            "state/state.db"   /* spx-state's */
+#define DATA_ROOT_KEY            "keys/root.key"    /* keys/keys.h; awsgw's, 0600 */
+#define DATA_CA_KEY              "keys/ca.key"      /* root's, 0600 */
+#define DATA_SERVER_CERT         "awsgw/server.pem" /* with that of the CA; awsgw's */
 #define DATA_SERVER_KEY          "awsgw/server.key" /* awsgw's, 0600 */
 #define CONFIG_CA_CERT           "ca.pem" /* beside the configuration: for everybody */
-/* predastore's own, 0600: it is another user than awsgw, and nobody reads another's files. */
+/* predastore's own, 0600: it runs as another user than awsgw. */
 #define DATA_PREDASTORE_ROOT_KEY "predastore/root.key" /* a copy of DATA_ROOT_KEY */
 #define DATA_PREDASTORE_CERT     "predastore/server.pem"
 #define DATA_PREDASTORE_KEY      "predastore/server.key"

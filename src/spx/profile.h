@@ -40,8 +40,9 @@ MUST_CHECK int profile_write(const struct profile_user *u, const struct profile 
 
 /* The value of an option of a section, as AWS's tools would read it; STR_NONE. Borrows. */
 struct str profile_get(struct str text, const char *section, const char *key);
-/* What a program needs to call: from the environment (AWS_ACCESS_KEY_ID, ...) or else from the files
- * of the user; members stay "" when nothing says them. "NoCredentials" without a key. Into 'a'. */
+/* What a program needs to call: from the environment (AWS_ACCESS_KEY_ID, ...) or else from the
+ * files of the user; members are "" when nothing says them. "NoCredentials" without a key. In the
+ * arena. */
 struct profile_keys {
     const char *access_key, *secret, *token, *region, *endpoint, *ca_path;
 };
