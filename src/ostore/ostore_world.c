@@ -99,11 +99,23 @@ static void finished(void *ctx, int rc, const struct err *err)
     pthread_mutex_unlock(&f->lock);
 }
 
+int world_finish(struct world *w, struct oput *p)
+{
+    struct finish f = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
+    oput_finish(p, finished, &f);
+    pthread_mutex_lock(&f.lock);
+    while (!f.is_done) {
+        pthread_cond_wait(&f.cond, &f.lock);
+    }
+    pthread_mutex_unlock(&f.lock);
+    w->err = f.err;
+    return f.rc;
+}
+
 struct oput *world_body(struct world *w, struct str body)
 {
     struct oput *p = NULL;
     struct oput_opts o = {.size = (int64_t)body.n};
-    struct finish f = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
     err_clear(&w->err);
     int rc = oput_new(w->s, &o, &p, &w->err);
     if (rc == 0) {
@@ -113,14 +125,7 @@ struct oput *world_body(struct world *w, struct str body)
         oput_free(p);
         return NULL;
     }
-    oput_finish(p, finished, &f);
-    pthread_mutex_lock(&f.lock);
-    while (!f.is_done) {
-        pthread_cond_wait(&f.cond, &f.lock);
-    }
-    pthread_mutex_unlock(&f.lock);
-    if (f.rc < 0) {
-        w->err = f.err;
+    if (world_finish(w, p) < 0) {
         oput_free(p);
         return NULL;
     }

@@ -35,4 +35,5 @@ int world_delete(struct world *w, const struct obucket *b, struct str key,
 /* The body of a version, whole; in the world's arena. */
 int world_read(struct world *w, const struct obucket *b, struct str key, const uint8_t *version,
                struct str *ret, struct oversion *ret_version);
+int world_finish(struct world *w, struct oput *p);         /* and waits */
 struct oput *world_body(struct world *w, struct str body); /* finished */
