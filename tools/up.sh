@@ -115,6 +115,7 @@ cat <<NEXT
   export AWS_PROFILE=spinifex
 ${old}  aws sts get-caller-identity
   aws ec2 describe-instances --instance-ids $id
+  aws s3 mb s3://first-bucket
   ssh -i $key root@$ip
   sudo $spx get nodes
   sudo make down
