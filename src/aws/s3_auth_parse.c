@@ -205,7 +205,7 @@ static int query_times(struct arena *a, const struct str value[Q_N], struct sigv
         return query_error(err, "X-Amz-Expires should be a number");
     }
     if (expires < 0) {
-        return query_error(err, "X-Amz-Expires must be non-negative");
+        return fail(err, -EACCES, "AccessDenied", "Request has expired");
     }
     if (expires > MAX_EXPIRES_S) {
         return query_error(err, "X-Amz-Expires must be less than a week (in seconds); that is, "

@@ -249,14 +249,14 @@ struct str s3_coding_strip(struct arena *a, struct str content_encoding)
     AUTO_BUF out;
     buf_init(&out, content_encoding.n + 1);
     while (str_is_set(rest) && str_next(&rest, ',', &coding)) {
-        coding = str_trim(coding);
-        if (coding.n && !str_ieqc(coding, "aws-chunked")) {
+        struct str name = str_trim(coding);
+        if (name.n && !str_ieqc(name, "aws-chunked")) {
             buf_addc(&out, out.n ? "," : "");
-            buf_add(&out, coding);
+            buf_add(&out, out.n ? coding : name); /* the spaces between them stay as sent */
         }
     }
     if (out.n) {
-        ret = arena_str_dup(a, buf_str(&out));
+        ret = arena_str_dup(a, str_trim(buf_str(&out)));
     }
     return ret;
 }

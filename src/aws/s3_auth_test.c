@@ -225,8 +225,7 @@ static const struct {
      "Query-string authentication version 4 requires"},
     {"GET /b/k?" Q_ALL "&X-Amz-Expires=604801\nHost: h\n", "AuthorizationQueryParametersError",
      "X-Amz-Expires must be less than a week (in seconds)"},
-    {"GET /b/k?" Q_ALL "&X-Amz-Expires=-7\nHost: h\n", "AuthorizationQueryParametersError",
-     "X-Amz-Expires must be non-negative"},
+    {"GET /b/k?" Q_ALL "&X-Amz-Expires=-7\nHost: h\n", "AccessDenied", "Request has expired"},
     {"GET /b/k?" Q_ALL "&X-Amz-Expires=x\nHost: h\n", "AuthorizationQueryParametersError",
      "X-Amz-Expires should be a number"},
     {"GET /b/k?" Q_ALL "&X-Amz-Expires=0\nHost: h\n", "AccessDenied", "Request has expired"},
@@ -425,7 +424,11 @@ static void test_presigned(void **state)
     assert_string_equal(
         presign(t, "/b/k", KEY_ID, "", "host", "x-amz-content-sha256: " NO_HASH "\n"), "");
     assert_int_equal(t->auth.payload, S3_PAYLOAD_SHA256);
-    s3_test_header(t, "x-amz-content-sha256")->value = STR("UNSIGNED-PAYLOAD");
+    struct http_header *payload = s3_test_header(t, "x-amz-content-sha256");
+    if (!payload) {
+        abort();
+    }
+    payload->value = STR("UNSIGNED-PAYLOAD");
     assert_string_equal(s3_test_verify(t), "SignatureDoesNotMatch");
 }
 
@@ -546,7 +549,11 @@ static void test_content_encoding_keeps_no_aws_chunked(void **state)
                  {"aws-chunked,gzip", "gzip"},
                  {"gzip, AWS-Chunked", "gzip"},
                  {"gzip", "gzip"},
-                 {"zstd,aws-chunked, br", "zstd,br"},
+                 {"deflate, gzip", "deflate, gzip"},
+                 {"deflate,gzip", "deflate,gzip"},
+                 {"deflate, gzip,aws-chunked", "deflate, gzip"},
+                 {"zstd,aws-chunked, br", "zstd, br"},
+                 {"aws-chunked, aws-chunked", NULL},
                  {"", NULL}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct str got = s3_coding_strip(t->a, str_c(cases[i].in));

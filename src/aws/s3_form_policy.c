@@ -1,6 +1,7 @@
 /* The policy document of a browser's upload: which fields it allows. */
 #include "aws/s3_form.h"
 
+#include "aws/s3_sum.h"
 #include "base/num.h"
 #include "base/time.h"
 #include "codec/json.h"
@@ -55,7 +56,9 @@ static bool is_exempt(struct str name)
             return true;
         }
     }
-    return name.n >= 9 && str_ieq(str_n(name.p, 9), STR("x-ignore-"));
+    /* A checksum allows nothing: it can only refuse the file. */
+    return s3_sum_by_header(name) ||
+           (name.n >= 9 && str_ieq(str_n(name.p, 9), STR("x-ignore-")));
 }
 
 /* The value that a condition is about; marks the field as covered. */

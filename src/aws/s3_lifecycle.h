@@ -30,8 +30,9 @@ struct s3_life_rule {
     bool has_noncurrent;
     struct opt_i64 noncurrent_days, newer_versions;
     bool has_abort;
-    struct opt_i64 abort_days; /* DaysAfterInitiation */
-    bool has_transition;       /* Transition or NoncurrentVersionTransition: refused */
+    struct opt_i64 abort_days;       /* DaysAfterInitiation */
+    bool has_transition;             /* Transition or NoncurrentVersionTransition: refused */
+    struct opt_time transition_date; /* the first that is no midnight, or any */
 };
 struct s3_life {
     struct s3_life_rule *rules;

@@ -123,6 +123,9 @@ static int check_rule(const struct s3_life_rule *r, struct err *err)
     if (r->prefix.n > S3_KEY_MAX) {
         return request(err, "The maximum size of a prefix is 1024.");
     }
+    if (r->transition_date.is_set && r->transition_date.ns % DAY_NS != 0) {
+        return argument(err, "'Date' must be at midnight GMT");
+    }
     if (r->has_transition) {
         return fail(err, -ENOSYS, "NotImplemented",
                     "Transitions are not implemented: there is one storage class.");

@@ -319,6 +319,13 @@ static const struct {
      "InvalidRequest",
      "AbortIncompleteMultipartUpload cannot be specified with Object Size."},
     {{ON, PREFIX, DAYS(1), .has_transition = true}, "NotImplemented", "Transitions"},
+    {{ON, PREFIX, DAYS(1), .has_transition = true,
+      .transition_date = {UINT64_C(86400) * NS_PER_S, true}},
+     "NotImplemented",
+     "Transitions"},
+    {{ON, PREFIX, DAYS(1), .has_transition = true, .transition_date = {NS_PER_S, true}},
+     "InvalidArgument",
+     "'Date' must be at midnight GMT"},
 };
 
 static void test_lifecycle_check(void **state)

@@ -413,10 +413,12 @@ int http1_parse_head(const char *p, size_t n, struct http1_head *out)
     }
     out->h.host = str_is_set(authority) ? authority : f.host;
     if (f.n_expects && !out->is_http10) {
-        if (f.n_expects > 1 || !str_ieqc(f.expect, "100-continue")) {
+        /* A list could have "100-continue" in it: that client waits. What is no expectation of
+         * HTTP at all ("200", nothing) is passed over, as S3 does. */
+        if (f.n_expects > 1 || memchr(f.expect.p, ',', f.expect.n)) {
             return refuse(out, 417, "unknown expectation");
         }
-        out->wants_continue = out->h.has_body;
+        out->wants_continue = out->h.has_body && str_ieqc(f.expect, "100-continue");
     }
     out->is_keep_alive = !out->is_http10 && !f.is_close;
     return 0;

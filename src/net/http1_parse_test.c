@@ -222,8 +222,10 @@ static const struct row rows[] = {
     {"GET ftp://h/ HTTP/1.1\r\n" H E, 0, 400},
     {"GET http://h/ HTTP/1.1\r\n" E, 0, 400},
     /* Expectations. */
-    {P "Content-Length: 5\r\nExpect: 200-ok\r\n" E, 0, 417},
-    {P "Content-Length: 5\r\nExpect:\r\n" E, 0, 417},
+    {P "Content-Length: 5\r\nExpect: 200\r\n" E, 0, 0, "PUT", "/k", NULL, "h", 5,
+     .n_headers = 3},
+    {P "Content-Length: 5\r\nExpect:\r\n" E, 0, 0, "PUT", "/k", NULL, "h", 5, .n_headers = 3},
+    {P "Content-Length: 5\r\nExpect: x, 100-continue\r\n" E, 0, 417},
     {P "Content-Length: 5\r\nExpect: 100-continue, x\r\n" E, 0, 417},
     {P "Expect: 100-continue\r\nExpect: 100-continue\r\n" E, 0, 417},
     /* Not complete yet. */

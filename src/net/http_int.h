@@ -22,7 +22,7 @@
 #define HTTP_OUT_HIGH        (256u * 1024) /* no further request is read while more is unsent */
 #define HTTP_DISCARD_MAX     (64u * 1024) /* rest of a body that is read to save the connection */
 #define HTTP_LINGER_NS       (2 * NS_PER_S)
-#define HTTP_LINGER_MAX      (1u << 20)
+#define HTTP_LINGER_MAX      (16u << 20)
 /* A body must bring this much in each body_timeout, or the sender is playing for time. */
 #define HTTP_BODY_MIN_WINDOW 240
 

@@ -226,7 +226,7 @@ struct facts { /* of this answer, beside the record */
         }                                                                                     \
         if ((f)->sum.alg != OSUM_NONE) {                                                      \
             S3_SUM_OUT((out), (c)->arena, &(f)->sum, n_parts_of((rec)->etag));                \
-            (out)->checksum_type = s3_osum_type(&(f)->sum);                                   \
+            (out)->checksum_type = s3_osum_type(&(rec)->sum); /* also with a part's */        \
         }                                                                                     \
     } while (0)
 

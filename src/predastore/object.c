@@ -204,7 +204,7 @@ int op_get_object_attributes(struct s3_call *c, const void *input, void *output,
     }
     if (is_asked(in, "Checksum") && v.rec.sum.alg != OSUM_NONE) {
         out->checksum = arena_new_of(c->arena, struct s3_checksum);
-        S3_SUM_OUT(out->checksum, c->arena, &v.rec.sum, n_parts);
+        S3_SUM_OUT(out->checksum, c->arena, &v.rec.sum, 0); /* no "-N" here, as AWS */
         out->checksum->checksum_type = s3_osum_type(&v.rec.sum);
     }
     if (is_asked(in, "StorageClass")) {

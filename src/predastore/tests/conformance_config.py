@@ -16,6 +16,14 @@ class Tags(S3Test):
     def put(self, b, tagging, key="k", **kw):
         return self.c.put_object_tagging(Bucket=b, Key=key, Tagging=tagging, **kw)
 
+    def test_listed_by_key(self):
+        b = self.bucket("k")
+        want = [{"Key": "bar", "Value": ""}, {"Key": "foo", "Value": "bar"}, {"Key": "foo2", "Value": "2"}]
+        self.c.put_object(Bucket=b, Key="h", Body=b"x", Tagging="foo2=2&foo=bar&bar")
+        self.put(b, {"TagSet": want[::-1]})
+        for key in ("h", "k"):
+            self.assertEqual(self.c.get_object_tagging(Bucket=b, Key=key)["TagSet"], want)
+
     def test_put_get_replace_delete(self):
         b = self.bucket("k")
         self.assertEqual(self.get(b), {})

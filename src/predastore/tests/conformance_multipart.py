@@ -344,6 +344,22 @@ class Multipart(S3Test):
             self.fails(400, "InvalidRequest", self.c.create_multipart_upload, Bucket=b, Key="k", ChecksumAlgorithm=alg, ChecksumType=kind)
         self.assertNotIn("Uploads", self.c.list_multipart_uploads(Bucket=b))
 
+    def test_composite_checksums_tell_the_number_of_parts(self):
+        b = self.bucket()
+        u = self.c.create_multipart_upload(Bucket=b, Key="k", ChecksumAlgorithm="SHA256")["UploadId"]
+        sums, parts = [], []
+        for n, body in enumerate((data(PART, 1), b"end"), 1):
+            r = self.c.upload_part(Bucket=b, Key="k", UploadId=u, PartNumber=n, Body=body, ChecksumAlgorithm="SHA256")
+            sums.append(base64.b64encode(hashlib.sha256(body).digest()).decode())
+            parts.append({"PartNumber": n, "ETag": r["ETag"], "ChecksumSHA256": r["ChecksumSHA256"]})
+        whole = base64.b64encode(hashlib.sha256(b"".join(base64.b64decode(s) for s in sums)).digest()).decode() + "-2"
+        done = self.c.complete_multipart_upload(Bucket=b, Key="k", UploadId=u, MultipartUpload={"Parts": parts})
+        head = self.c.head_object(Bucket=b, Key="k", ChecksumMode="ENABLED")
+        self.assertEqual([(x["ChecksumSHA256"], x["ChecksumType"]) for x in (done, head)], [(whole, "COMPOSITE")] * 2)
+        for n, s in enumerate(sums, 1):
+            g = self.c.get_object(Bucket=b, Key="k", PartNumber=n, ChecksumMode="ENABLED")
+            self.assertEqual((g["ChecksumSHA256"], g["ChecksumType"]), (s, "COMPOSITE"))
+
     def test_parts_of_an_object(self):
         b = self.bucket("plain")
         bodies = [data(PART, 1), data(PART, 2), b"end"]

@@ -48,6 +48,19 @@ class Objects(S3Test):
         self.assertNotIn("StorageClass", h)
         self.fails(400, "InvalidStorageClass", self.c.put_object, Bucket=b, Key="k", Body=b"x", StorageClass="WHATEVER")
 
+    def test_content_encodings(self):
+        b = self.bucket()
+        for sent, kept in (("gzip", "gzip"), ("deflate, gzip", "deflate, gzip"), ("deflate,gzip", "deflate,gzip"), ("gzip, aws-chunked", "gzip"),
+                           ("aws-chunked, br, gzip", "br, gzip"), ("aws-chunked", None), ("aws-chunked, aws-chunked", None)):
+            self.c.put_object(Bucket=b, Key="k", Body=b"x", ContentEncoding=sent)
+            self.assertEqual(self.c.head_object(Bucket=b, Key="k").get("ContentEncoding"), kept, sent)
+
+    def test_reads_say_nothing_of_encryption(self):
+        b = self.bucket("k")
+        for method in ("GET", "HEAD"):
+            a = self.raw(method, f"/{b}/k", {"x-amz-server-side-encryption": "AES256"})
+            self.assertEqual((a.status, a.code()), (400, "InvalidArgument" if method == "GET" else None))
+
     def test_user_metadata(self):
         b = self.bucket()
         for value in ("mymeta", "", "two  words", "a,b;c=d"):
