@@ -1,5 +1,5 @@
-/* drive.json, twice: as it comes (its checksum stops nearly everything), and its inner object under a
- * checksum that fits. Accepted means: written again, it reads as the same. */
+/* drive.json, twice: as it comes (its checksum stops nearly everything), and its inner object
+ * under a checksum that fits. Accepted means: written again, it reads as the same. */
 #include "crypto/crc.h"
 #include "ostore/drive_int.h"
 #include <assert.h>

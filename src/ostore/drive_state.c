@@ -77,8 +77,8 @@ static void free_write_job(struct lane_job *j)
     free(CONTAINER_OF(j, struct write_job, job));
 }
 
-/* One turn: every drive that may be written gets the table as it is now. A failure but for -ENOSPC: the
- * table has changed. */
+/* One turn: every drive that may be written gets the table as it is now. A failure but for -ENOSPC:
+ * the table has changed. */
 static int persist_once(struct drives *d)
 {
     struct write_job *jobs[DRIVES_MAX] = {0};

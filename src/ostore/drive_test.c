@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Opens the folders of a world in the order of 'places' ("012"; '-' is a folder that is not there). */
+/* Opens the folders of a world in the order of 'places': "012"; '-' is one that is not there. */
 static int open_as(struct world *w, const char *places)
 {
     static char paths[DRIVES_MAX][256];

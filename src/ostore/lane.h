@@ -4,8 +4,8 @@
  * Memory:   a job is counted: lane_post() takes a reference for the lane, the poster keeps its
  *           own. What a job uses must be owned by the job: it may run, or hang, long after its
  *           poster went away. lane_new() gives, lane_free() takes.
- * Errors:   lane_wait() answers what the job answered, -ETIMEDOUT when it did not, and -ECANCELED for jobs
- *           of a lane that was given up. */
+ * Errors:   lane_wait() answers what the job answered, -ETIMEDOUT when it did not, and -ECANCELED
+ *           for jobs of a lane that was given up. */
 #pragma once
 #include "base/macro.h"
 #include <pthread.h>

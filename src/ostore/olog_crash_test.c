@@ -1,5 +1,5 @@
-/* Every call that changes something is the last one before a power cut, or fails. Each moment is cut
- * in several ways, with every choice of drives that the log says it survives; then the log is
+/* Every call that changes something is the last one before a power cut, or fails. Each moment is
+ * cut in several ways, with every choice of drives that the log says it survives; then the log is
  * opened, compared with what was promised, goes on, and is opened once more. */
 #include "ostore/olog.h"
 

@@ -1,4 +1,4 @@
-#include "ostore/olog_int.h"
+#include "ostore/olog_frame.h"
 
 #include "base/num.h"
 #include "crypto/crc.h"

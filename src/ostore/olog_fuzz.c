@@ -1,5 +1,5 @@
-/* An image of a segment: the header says how its frames are bound, the rest is walked as the newest segment
- * and, when that ended, as a closed one with that end. Every frame's checksums fit what the input's
+/* An image of a segment: the header says how its frames are bound, the rest is walked as the newest
+ * segment and, when that ended, as a closed one with that end. Every frame's checksums fit what the input's
  * log id and number make of them, so that a mutation reaches what lies behind them when it is
  * small. What is delivered is whole, in order, and the same both times. */
 #include "ostore/olog_int.h"

@@ -1,5 +1,5 @@
-/* olog_int.h — what the parts of olog.h share: the format's frames, segments, open files.
- * Not here: what other parts of the room see (olog.h).
+/* olog_int.h — what the parts of olog.h share: segments, open files, calls on lanes.
+ * Not here: what other parts of the room see (olog.h); bytes (olog_frame.h); walking (olog_scan.h).
  * Threads:  'lock' guards the list of segments and the cache of files. What is marked "committer"
  *           belongs to the one thread that appends. 'maker_lock' guards the maker's orders.
  * Memory:   segment files are counted: a drive that hangs in a call keeps its file alive.
@@ -7,61 +7,7 @@
 #pragma once
 #include "base/vec.h"
 #include "ostore/drive_int.h"
-#include "ostore/olog.h"
-
-/* --- the format (docs/formats/object-log.md) --- */
-
-#define SEG_HEADER    4096u
-#define SEG_MIN       65536u
-#define SEG_DEFAULT   (64u << 20)
-#define SEG_MAX       (1u << 30)
-#define SEG_NAME_SIZE 32u
-#define FRAME_SIZE    64u
-#define END_SIZE      64u
-#define LOG_ID_SIZE   16u
-#define REC_MAX       (FRAME_SIZE + OREC_HEAD_MAX + OREC_BODY_MAX)
-
-struct seg_header {
-    uint8_t log_id[LOG_ID_SIZE];
-    uint64_t segment, first_lsn, prev_end, prev_lsn, epoch, create_ns;
-    uint32_t size; /* of the segment while it is written */
-};
-/* The block that ends a closed segment. */
-struct seg_end {
-    uint64_t first_lsn, last_lsn; /* last: first - 1 when there is no record */
-    uint64_t end;                 /* where it lies itself */
-};
-struct frame {
-    uint16_t kind, group;
-    uint8_t flags;
-    uint32_t head_size, body_size, head_crc, body_crc;
-    uint64_t lsn, synced_lsn, epoch, time_ns;
-};
-
-static inline uint32_t pad8(uint32_t n)
-{
-    return (n + 7u) & ~7u;
-}
-static inline uint32_t frame_record_size(const struct frame *f)
-{
-    return FRAME_SIZE + pad8(f->head_size) + pad8(f->body_size);
-}
-/* What the CRC of each frame of a segment begins with. */
-uint32_t seg_base_crc(const uint8_t log_id[LOG_ID_SIZE], uint64_t segment);
-void seg_header_encode(const struct seg_header *h, uint8_t out[SEG_HEADER]);
-/* -EBADMSG: no header; -ENOTSUP: of a newer program. */
-MUST_CHECK int seg_header_decode(const uint8_t p[SEG_HEADER], struct seg_header *ret);
-void seg_end_encode(const struct seg_end *e, uint32_t base_crc, uint8_t out[END_SIZE]);
-MUST_CHECK int seg_end_decode(const uint8_t p[END_SIZE], uint32_t base_crc, uint64_t off,
-                              struct seg_end *ret);
-void frame_encode(const struct frame *f, uint32_t base_crc, uint32_t off,
-                  uint8_t out[FRAME_SIZE]);
-/* -EBADMSG: no frame of this place; -ENOTSUP: one of a newer program. */
-MUST_CHECK int frame_decode(const uint8_t p[FRAME_SIZE], uint32_t base_crc, uint32_t off,
-                            struct frame *ret);
-void seg_name(uint64_t segment, bool is_tmp, char out[SEG_NAME_SIZE]);
-/* -EINVAL: another file. */
-MUST_CHECK int seg_name_parse(const char *name, uint64_t *ret, bool *ret_is_tmp);
+#include "ostore/olog_scan.h"
 
 /* --- files --- */
 
@@ -78,8 +24,10 @@ struct oseg {
     uint64_t end;    /* of the records */
     uint32_t drives; /* bits: who has a copy */
     unsigned pins;
-    bool is_closed, is_finished, is_removed; /* finished: cut to its end, with its end block */
-    struct seg_file *kept[DRIVES_MAX];       /* of a removed one that is pinned */
+    bool is_closed, is_finished; /* finished: cut to its end, with its end block */
+    bool
+        is_suspect; /* found so that a copy may not be whole: looked at before it is finished */
+    struct seg_file *kept[DRIVES_MAX]; /* of a removed one that is pinned */
 };
 
 #define CACHE_SLOTS 128u
@@ -185,58 +133,13 @@ struct io_job *io_job_new(struct olog *l, unsigned drive, enum io_op op)
     __attribute__((returns_nonnull));
 /* Posts to the lane ('is_back': the one for work that may take long). */
 void io_post(struct olog *l, struct io_set *s, unsigned drive, struct io_job *j, bool is_back);
-/* Waits for all. rc[] is set; jobs stay until io_done(). Drives that failed are faulted, but not full ones.
+/* Waits for all. rc[] is set; jobs stay until io_done(). Drives that failed are faulted, but not
+ * full ones.
  * Returns bits of drives that did it. */
 uint32_t io_wait(struct olog *l, struct io_set *s);
 void io_done(struct io_set *s);
 struct batch *batch_new(size_t cap); /* NULL: no memory */
 void batch_unref(struct batch *b);
-
-/* --- olog_scan.c --- */
-
-struct scan_copy;
-typedef ssize_t (*scan_read_fn)(struct scan_copy *c, void *p, size_t n, uint64_t off);
-struct scan_copy {
-    unsigned drive;
-    scan_read_fn read;
-    void *ctx; /* its own */
-    struct seg_file *file;
-    uint8_t *buf;
-    size_t cap, have;
-    uint64_t base; /* offset of buf */
-};
-struct oscan {
-    uint64_t segment;
-    uint32_t base_crc;
-    uint64_t limit; /* nothing behind it is looked at */
-    struct scan_copy c[DRIVES_MAX];
-    unsigned n, first; /* first: which copy is asked first */
-    uint32_t bad;      /* copies (index) that did not have the record asked for last */
-    bool is_all;       /* every copy is looked at, not only the first good one */
-};
-struct scan_range {
-    uint64_t first_lsn;     /* of the segment */
-    uint64_t end, last_lsn; /* in: of a closed segment; out: where the log ends */
-    bool is_closed;
-    /* out */
-    uint64_t n_records, n_lost, lost_lsn; /* lost_lsn: the first one */
-    uint64_t n_repaired;
-    uint32_t repaired; /* copies (index) that were written */
-};
-/* Of one segment; 'drives' are the copies to read. */
-MUST_CHECK int scan_open(struct olog *l, uint64_t segment, uint32_t drives, struct oscan *ret);
-void scan_done(struct oscan *s);
-/* Bytes of one copy, borrowed until the next call for that copy. -ENODATA: behind the end. */
-MUST_CHECK int scan_bytes(struct scan_copy *c, uint64_t off, size_t n, const uint8_t **ret);
-/* The whole record at 'off' with this lsn, from the first copy that has it. -EBADMSG: none. */
-MUST_CHECK int scan_record(struct oscan *s, uint64_t off, uint64_t lsn, struct olog_rec *ret,
-                           struct frame *ret_frame);
-typedef int (*scan_repair_fn)(void *ctx, struct oscan *s, const struct olog_rec *r,
-                              struct err *err);
-/* All whole records of complete groups from 'from_lsn' on go to 'fn' (NULL: nobody). Copies that
- * are bad are given to 'repair' (NULL: left). */
-MUST_CHECK int scan_walk(struct oscan *s, struct scan_range *io, uint64_t from_lsn, olog_fn fn,
-                         scan_repair_fn repair, void *ctx, struct err *err);
 
 /* --- olog_append.c --- */
 
@@ -258,5 +161,7 @@ MUST_CHECK int olog_finish(struct olog *l, uint64_t number, struct err *err);
 
 /* --- olog_verify.c --- */
 
+/* Makes all copies of a suspect segment whole and ends them. */
+MUST_CHECK int olog_settle(struct olog *l, const struct oseg *seg, struct err *err);
 /* A repair of scan_walk(); ctx is the struct olog. Not synced. */
 int olog_repair(struct olog *l, struct oscan *s, const struct olog_rec *r, struct err *err);

@@ -128,6 +128,17 @@ void olog_maker_take(struct olog *l, uint64_t number, struct prepared *ret)
     pthread_mutex_unlock(&l->maker_lock);
 }
 
+static void set_finished(struct olog *l, uint64_t number)
+{
+    pthread_mutex_lock(&l->lock);
+    struct oseg *seg = olog_find(l, number);
+    if (seg) {
+        seg->is_finished = true;
+        seg->is_suspect = false;
+    }
+    pthread_mutex_unlock(&l->lock);
+}
+
 static int finish(struct olog *l, uint64_t number, struct err *err)
 {
     pthread_mutex_lock(&l->lock);
@@ -136,6 +147,13 @@ static int finish(struct olog *l, uint64_t number, struct err *err)
     pthread_mutex_unlock(&l->lock);
     if (!seg || !now.is_closed || now.is_finished) {
         return 0;
+    }
+    if (now.is_suspect) {
+        int settled = olog_settle(l, &now, err);
+        if (settled == 0) {
+            set_finished(l, number);
+        }
+        return settled;
     }
     struct seg_end e = {now.first_lsn, now.last_lsn, now.end};
     uint32_t want = now.drives & drives_writable(l->drives);
@@ -163,12 +181,7 @@ static int finish(struct olog *l, uint64_t number, struct err *err)
         return fail(err, -EIO, "LogFailed", "segment %llu cannot be ended on all its drives",
                     (unsigned long long)number);
     }
-    pthread_mutex_lock(&l->lock);
-    seg = olog_find(l, number);
-    if (seg) {
-        seg->is_finished = true;
-    }
-    pthread_mutex_unlock(&l->lock);
+    set_finished(l, number);
     return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 /* A segment as the folders show it. */
 struct seen {
@@ -307,9 +308,26 @@ static int walk(struct opening *o, const struct seen *s, struct scan_range *r, s
     return rc;
 }
 
-static void add_segment(struct olog *l, const struct seen *s, const struct scan_range *r,
-                        bool is_finished)
+/* Every copy is as long as an ended one: its maker knew that it was whole. */
+static bool are_ended(const struct olog *l, const struct seen *s, uint64_t end)
 {
+    char name[SEG_NAME_SIZE];
+    seg_name(s->number, false, name);
+    for (unsigned i = 0; i < DRIVES_MAX; i++) {
+        struct stat st;
+        if ((s->drives & 1u << i) &&
+            (fstatat(drives_dir(l->drives, i, DRIVE_LOG), name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+             (uint64_t)st.st_size != end + END_SIZE)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void add_segment(struct olog *l, const struct seen *s, const struct scan_range *r,
+                        bool is_newest)
+{
+    bool is_finished = are_ended(l, s, r->end);
     struct oseg *seg = calloc(1, sizeof(*seg));
     if (!seg) {
         abort();
@@ -320,7 +338,8 @@ static void add_segment(struct olog *l, const struct seen *s, const struct scan_
                          .end = r->end,
                          .drives = s->drives,
                          .is_closed = true,
-                         .is_finished = is_finished};
+                         .is_finished = is_finished,
+                         .is_suspect = !is_finished && !is_newest};
     pthread_mutex_lock(&l->lock);
     vec_push(&l->segs, seg);
     pthread_mutex_unlock(&l->lock);
@@ -333,13 +352,12 @@ static int walk_all(struct opening *o, struct err *err)
         const struct seen *s = &o->v.v[i], *next = i + 1 < o->v.n ? s + 1 : NULL;
         struct scan_range r = {.first_lsn = s->h.first_lsn};
         struct seg_end end = {0};
-        bool is_finished = (!next || next->number != s->number + 1 || !o->from_lsn) &&
-                           read_end(l, s, &end) == 0;
+        bool has_end = (!next || next->number != s->number + 1) && read_end(l, s, &end) == 0;
         if (next && next->number == s->number + 1) {
             r.is_closed = true;
             r.end = next->h.prev_end;
             r.last_lsn = MAX(next->h.prev_lsn, s->h.first_lsn - 1);
-        } else if (is_finished) {
+        } else if (has_end) {
             r.is_closed = true;
             r.end = end.end;
             r.last_lsn = end.last_lsn;
@@ -358,7 +376,7 @@ static int walk_all(struct opening *o, struct err *err)
                 return rc;
             }
         }
-        add_segment(l, s, &r, is_finished);
+        add_segment(l, s, &r, !next);
         o->end = r.end;
         o->last_lsn =
             MAX(r.last_lsn >= s->h.first_lsn ? r.last_lsn : s->h.prev_lsn, o->last_lsn);

@@ -290,17 +290,22 @@ int olog_remove(struct olog *l, uint64_t segment, struct err *err)
     }
     char name[SEG_NAME_SIZE];
     seg_name(segment, false, name);
-    /* Also where a copy is that does not count, for a write to it failed: the next start would take
-     * it for all that is left of the segment. */
-    for (unsigned i = 0; i < DRIVES_MAX; i++) {
-        if (!(drives_writable(l->drives) & 1u << i)) {
-            continue;
-        }
-        int dir = drives_dir(l->drives, i, DRIVE_LOG);
-        int r = fault_unlink(l->fs, dir, name);
-        r = r == 0 || r == -ENOENT ? drive_sync_rc(fault_sync_dir(l->fs, dir)) : r;
-        if (r < 0) {
-            drives_fault(l->drives, i, r, "removing a log segment");
+    /* First where a copy is that does not count, for a write to it failed: a start that found it
+     * alone would take it for all that is left of the segment. */
+    for (int turn = 0; turn < 2; turn++) {
+        for (unsigned i = 0; i < DRIVES_MAX; i++) {
+            bool is_counted = seg.drives & 1u << i;
+            if (!(drives_writable(l->drives) & 1u << i) || is_counted != (turn == 1)) {
+                continue;
+            }
+            int dir = drives_dir(l->drives, i, DRIVE_LOG);
+            int r = fault_unlink(l->fs, dir, name);
+            if (r == 0 || (r == -ENOENT && is_counted)) {
+                r = drive_sync_rc(fault_sync_dir(l->fs, dir));
+            }
+            if (r < 0 && r != -ENOENT) {
+                drives_fault(l->drives, i, r, "removing a log segment");
+            }
         }
     }
     return 0;

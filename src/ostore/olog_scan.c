@@ -1,6 +1,7 @@
-#include "ostore/olog_int.h"
+#include "ostore/olog_scan.h"
 
 #include "crypto/crc.h"
+#include "ostore/olog_int.h"
 #include <errno.h>
 #include <limits.h>
 

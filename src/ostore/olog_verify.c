@@ -130,6 +130,16 @@ static int verify_records(struct olog *l, const struct oseg *seg, struct olog_ve
     return rc;
 }
 
+int olog_settle(struct olog *l, const struct oseg *seg, struct err *err)
+{
+    struct olog_verify io = {0};
+    int rc = verify_records(l, seg, &io, err);
+    return rc < 0 || io.n_lost == 0
+               ? rc
+               : fail(err, -EUCLEAN, "LogDamaged", "segment %llu is damaged",
+                      (unsigned long long)seg->number);
+}
+
 /* --- another copy --- */
 
 /* Whatever is good of the segment, record by record, to a file of its own, then under its name. */

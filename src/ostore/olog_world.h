@@ -50,8 +50,8 @@ MUST_CHECK int world_sync(struct world *w);
 /* After world_open(): nothing promised is missing, groups are whole, order is that of lsns. NULL or
  * what is wrong. */
 const char *world_check(struct world *w);
-/* Power cut: goes on in a new folder with what is durable and a choice of the rest. The log is closed
- * first; with 'lost' drives (bits) emptied. */
+/* Power cut: goes on in a new folder with what is durable and a choice of the rest. The log is
+ * closed first; with 'lost' drives (bits) emptied. */
 void world_cut(struct world *w, const struct fault_cut *cut, uint32_t lost);
 void world_path(const struct world *w, unsigned drive, const char *rest, char out[256]);
 /* Name of a drive's newest (or oldest) segment. */

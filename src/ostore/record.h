@@ -96,7 +96,7 @@ struct orec {
     uint16_t conf;                   /* OREC_BUCKET_CONF: enum obucket_conf (ostore.h) */
     struct str conf_bytes;
     struct str new_key;              /* OREC_RENAME */
-    uint64_t source_lsn;             /* OREC_RENAME, OREC_FILE_MOVED, OREC_TAGS: of what it is about */
+    uint64_t source_lsn;             /* RENAME, FILE_MOVED, TAGS: of what it is about */
     struct str unknown;              /* fields kept as they were, for copying forward */
 };
 
