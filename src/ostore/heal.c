@@ -80,7 +80,7 @@ static int heal_shards(struct heal *h, struct heal_body *b, uint32_t mask, unsig
         if (rc == 0 && is_moved) {
             rc = h->o.moved(h->o.ctx, b, &why);
             if (rc < 0) {
-                shard_unlink(h->o.shards, b->body.id, i, b->body.drive[i]);
+                shard_unlink(h->o.shards, &b->body, 1u << i, false);
             }
             if (rc == -ENOENT) {
                 return 0; /* it was deleted */

@@ -5,6 +5,11 @@
 
 #define UNIT (64u << 10)
 
+static bool knows_none(void *ctx, const uint8_t id[OREC_ID_SIZE])
+{
+    return false;
+}
+
 /* --- slow drives --- */
 
 static void new_body(struct world *w, unsigned k, unsigned m, struct orec_body *b,
@@ -139,6 +144,31 @@ static void test_hung_and_given_up(void **state)
     world_free(w);
 }
 
+/* Nor when one is removed: the file stays for the sweep. */
+static void test_hung_and_removed(void **state)
+{
+    struct world *w = world_new_door(3, 20 * NS_PER_S);
+    struct orec_body b;
+    struct body_codec c;
+    uint64_t n = 0;
+    world_put(w, 2, 1, UNIT, 200000, 1, 0, &b, &c);
+    atomic_store(&w->door.slow_ms, 60000);
+    atomic_store(&w->door.ops, FAULT_BIT(FAULT_UNLINK));
+    atomic_store(&w->door.slow, 1u << b.drive[2]);
+    uint64_t start = time_mono_ns();
+    shard_remove(w->shards, &b);
+    assert_true(time_mono_ns() - start < 3 * NS_PER_S);
+    assert_int_equal(world_n_files(w), 1);
+    atomic_store(&w->door.slow, 0);
+    for (unsigned i = 0; i < 1000 && world_n_files(w) > 0; i++) {
+        (void)usleep(5000);
+    }
+    assert_int_equal(world_n_files(w), 0);
+    assert_int_equal(shard_sweep(w->shards, knows_none, NULL, 0, &n, NULL), 0);
+    body_codec_done(&c);
+    world_free(w);
+}
+
 /* --- failing drives --- */
 
 static int put_on_broken(struct world *w, unsigned k, unsigned m, const uint8_t *p, size_t n,
@@ -246,11 +276,6 @@ static void test_read_errors(void **state)
 }
 
 /* --- power cuts --- */
-
-static bool knows_none(void *ctx, const uint8_t id[OREC_ID_SIZE])
-{
-    return false;
-}
 
 struct cut_case {
     unsigned k, m;
@@ -477,11 +502,17 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_slow_reads),           cmocka_unit_test(test_hung_reads),
-        cmocka_unit_test(test_slow_writes),          cmocka_unit_test(test_hung_and_given_up),
-        cmocka_unit_test(test_failing_drives),       cmocka_unit_test(test_full),
-        cmocka_unit_test(test_read_errors),          cmocka_unit_test(test_power_cuts),
-        cmocka_unit_test(test_power_cuts_of_repair), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_slow_reads),
+        cmocka_unit_test(test_hung_reads),
+        cmocka_unit_test(test_slow_writes),
+        cmocka_unit_test(test_hung_and_given_up),
+        cmocka_unit_test(test_hung_and_removed),
+        cmocka_unit_test(test_failing_drives),
+        cmocka_unit_test(test_full),
+        cmocka_unit_test(test_read_errors),
+        cmocka_unit_test(test_power_cuts),
+        cmocka_unit_test(test_power_cuts_of_repair),
+        cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@
 
 /* --- threads of a drive (shard_io.c) --- */
 
-enum shard_class { SHARD_READS, SHARD_WRITES, SHARD_CLASS_N };
+enum shard_class { SHARD_READS, SHARD_WRITES, SHARD_UNLINKS, SHARD_CLASS_N };
 
 struct shard_lane;
 struct shard_job {
@@ -127,9 +127,9 @@ MUST_CHECK int shard_writer_stored(struct shard_writer *w, const void *p, size_t
                                    struct err *err);
 bool shard_is_being_written(struct shards *s, const uint8_t id[OREC_ID_SIZE]);
 
-/* One file of a body, on whichever drive it is; not being there is fine. */
-void shard_unlink(struct shards *s, const uint8_t id[OREC_ID_SIZE], unsigned shard,
-                  unsigned drive);
+/* Removes files of a body, those of the shards in 'mask'; not being there is fine. On threads of
+ * the drives: one that does not answer is not waited for, and its file is left to the sweep. */
+void shard_unlink(struct shards *s, const struct orec_body *body, uint32_t mask, bool is_tmp);
 
 struct shard_head shard_head_of(const struct shards *s, const struct orec_body *body,
                                 unsigned shard);

@@ -3,11 +3,12 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define STALL_NS      (30 * NS_PER_S)
-#define CLOSE_NS      NS_PER_S
-#define BUFS_KEPT     16
-#define READ_THREADS  8
-#define WRITE_THREADS 4
+#define STALL_NS       (30 * NS_PER_S)
+#define CLOSE_NS       NS_PER_S
+#define BUFS_KEPT      16
+#define READ_THREADS   8
+#define WRITE_THREADS  4
+#define UNLINK_THREADS 2 /* of their own: they must not wait for syncs */
 
 /* The threads of one drive for one kind of work; made when there is something to do. Counted:
  * by its struct shards and by each thread, as one that hangs may outlive everything else. */
@@ -303,6 +304,7 @@ int shards_open(const struct shards_opts *o, struct shards **ret, struct err *er
     for (unsigned i = 0; i < drives_n(s->drives); i++) {
         s->lanes[i][SHARD_READS] = lane_new(READ_THREADS);
         s->lanes[i][SHARD_WRITES] = lane_new(WRITE_THREADS);
+        s->lanes[i][SHARD_UNLINKS] = lane_new(UNLINK_THREADS);
     }
     *ret = s;
     return 0;

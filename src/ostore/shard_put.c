@@ -352,22 +352,16 @@ void shard_writer_stop(struct shard_writer *w)
         pthread_mutex_unlock(&w->waiter->lock);
     }
     wait_idle(w);
+    uint32_t unwanted = 0;
     for (unsigned i = 0; i < n_shards(w); i++) {
-        unsigned drive = w->body.drive[i];
-        if (!(w->mask >> i & 1) || w->files[i].is_left) {
-            continue; /* its thread may still be at it */
+        const struct wfile *f = &w->files[i];
+        if (w->mask >> i & 1 && !f->is_left) { /* else its thread may still be at it */
+            bool is_unwanted = f->file && (!w->is_finished || f->is_failed);
+            unwanted |= (uint32_t)is_unwanted << i;
         }
-        bool is_unwanted = !w->is_finished || w->files[i].is_failed;
-        bool is_there = drives_writable(w->drives) >> drive & 1 && w->files[i].file;
-        if (!is_unwanted || !is_there) {
-            continue;
-        }
-        char name[SHARD_NAME_SIZE];
-        shard_name(w->body.id, i, w->is_repair, name);
-        int dir = drives_data_dir(w->drives, drive, w->body.id[0]);
-        if (dir < 0 || fault_unlink(w->fs, dir, name) < 0) {
-            continue; /* an orphan for the sweep */
-        }
+    }
+    if (unwanted) {
+        shard_unlink(w->s, &w->body, unwanted, w->is_repair);
     }
     for (unsigned i = 0; i < WSTRIPES_MAX; i++) {
         struct wstripe *st = w->stripes[i];

@@ -7,25 +7,100 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-void shard_unlink(struct shards *s, const uint8_t id[OREC_ID_SIZE], unsigned shard,
-                  unsigned drive)
-{
-    if (drive >= drives_n(s->drives) || !(drives_writable(s->drives) >> drive & 1)) {
-        return;
-    }
+/* How long a drive may take to forget a name before it is left alone with it. */
+#define UNLINK_NS (NS_PER_S / 2)
+
+struct unlinks;
+struct unlink_job {
+    struct shard_job job;
+    struct unlinks *group;
+    struct drives *drives;
+    struct fault_fs *fs;
+    unsigned drive;
+    uint8_t first;
     char name[SHARD_NAME_SIZE];
-    shard_name(id, shard, false, name);
-    int dir = drives_data_dir(s->drives, drive, id[0]);
-    if (dir < 0 || fault_unlink(s->fs, dir, name) < 0) {
-        return; /* not there; or an orphan for the sweep */
+};
+
+/* Counted: by its jobs and by whoever waits for them. */
+struct unlinks {
+    atomic_uint refs;
+    struct shard_waiter *waiter;
+    unsigned n_left; /* under waiter->lock */
+};
+
+static void unlinks_unref(struct unlinks *u)
+{
+    if (atomic_fetch_sub(&u->refs, 1) == 1) {
+        shard_waiter_unref(u->waiter);
+        free(u);
     }
+}
+
+static void unlink_run(struct shard_job *sj)
+{
+    struct unlink_job *j = CONTAINER_OF(sj, struct unlink_job, job);
+    struct unlinks *u = j->group;
+    int dir = drives_data_dir(j->drives, j->drive, j->first);
+    if (dir >= 0 && fault_unlink(j->fs, dir, j->name) < 0) {
+        /* Not there; or an orphan for the sweep. */
+    }
+    pthread_mutex_lock(&u->waiter->lock);
+    u->n_left--;
+    pthread_cond_signal(&u->waiter->cond);
+    pthread_mutex_unlock(&u->waiter->lock);
+    unlinks_unref(u);
+    free(j);
+}
+
+static void unlink_post(struct shards *s, struct unlinks *u, const struct orec_body *body,
+                        unsigned shard, bool is_tmp)
+{
+    struct unlink_job *j = calloc(1, sizeof(*j));
+    if (!j) {
+        abort();
+    }
+    *j = (struct unlink_job){.job.run = unlink_run,
+                             .group = u,
+                             .drives = s->drives,
+                             .fs = s->fs,
+                             .drive = body->drive[shard],
+                             .first = body->id[0]};
+    shard_name(body->id, shard, is_tmp, j->name);
+    atomic_fetch_add(&u->refs, 1);
+    pthread_mutex_lock(&u->waiter->lock);
+    u->n_left++;
+    pthread_mutex_unlock(&u->waiter->lock);
+    shard_post(s, j->drive, SHARD_UNLINKS, &j->job);
+}
+
+void shard_unlink(struct shards *s, const struct orec_body *body, uint32_t mask, bool is_tmp)
+{
+    struct unlinks *u = calloc(1, sizeof(*u));
+    if (!u) {
+        abort();
+    }
+    atomic_init(&u->refs, 1);
+    u->waiter = shard_waiter_new();
+    for (unsigned i = 0; i < RS_UNITS_MAX; i++) {
+        bool is_there = body->drive[i] < drives_n(s->drives) &&
+                        drives_writable(s->drives) >> body->drive[i] & 1;
+        if (mask >> i & 1 && is_there) {
+            unlink_post(s, u, body, i, is_tmp);
+        }
+    }
+    uint64_t until = time_mono_ns() + UNLINK_NS;
+    pthread_mutex_lock(&u->waiter->lock);
+    while (u->n_left > 0 && time_mono_ns() < until) {
+        shard_waiter_wait(u->waiter, until);
+    }
+    pthread_mutex_unlock(&u->waiter->lock);
+    unlinks_unref(u);
 }
 
 void shard_remove(struct shards *s, const struct orec_body *body)
 {
-    for (unsigned i = 0; i < (unsigned)body->k + body->m && i < RS_UNITS_MAX; i++) {
-        shard_unlink(s, body->id, i, body->drive[i]);
-    }
+    unsigned n = (unsigned)body->k + body->m;
+    shard_unlink(s, body, n >= RS_UNITS_MAX ? (1u << RS_UNITS_MAX) - 1 : (1u << n) - 1, false);
 }
 
 struct sweep {
