@@ -5,13 +5,10 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-void world_init(struct world *w, unsigned k, unsigned m)
+void world_paths(struct world *w, const char *dir, unsigned k, unsigned m)
 {
-    memset(w, 0, sizeof(*w));
-    tmpdir_init(&w->dir, "ostore");
     for (unsigned i = 0; i < k + m; i++) {
-        (void)snprintf(w->paths[i], sizeof(w->paths[i]), "%s/d%u", w->dir.path, i);
-        assert_int_equal(mkdir(w->paths[i], 0700), 0);
+        (void)snprintf(w->paths[i], sizeof(w->paths[i]), "%.100s/d%u", dir, i);
         w->drives[i] = w->paths[i];
     }
     w->o = (struct ostore_opts){.drives = w->drives,
@@ -22,6 +19,16 @@ void world_init(struct world *w, unsigned k, unsigned m)
                                 .full_pct = 100,
                                 .min_part_size = 1};
     w->a = arena_new((size_t)512 << 20);
+}
+
+void world_init(struct world *w, unsigned k, unsigned m)
+{
+    memset(w, 0, sizeof(*w));
+    tmpdir_init(&w->dir, "ostore");
+    world_paths(w, w->dir.path, k, m);
+    for (unsigned i = 0; i < k + m; i++) {
+        assert_int_equal(mkdir(w->paths[i], 0700), 0);
+    }
 }
 
 void world_open(struct world *w)

@@ -18,6 +18,8 @@ struct world {
     struct err err;
 };
 void world_init(struct world *w, unsigned k, unsigned m); /* not opened yet */
+/* The same over folders that are there. */
+void world_paths(struct world *w, const char *dir, unsigned k, unsigned m);
 void world_open(struct world *w);
 void world_close(struct world *w);
 void world_again(struct world *w, bool is_index_discarded);
