@@ -48,6 +48,13 @@ struct str s3_version_text(struct arena *a, const uint8_t version[16])
     return arena_str_dup(a, str_c(s3_version_id_text(version, text)));
 }
 
+struct str s3_made_version(struct arena *a, const struct ochange *ch)
+{
+    static const uint8_t null_version[OREC_ID_SIZE];
+    bool is_null = memcmp(ch->version, null_version, OREC_ID_SIZE) == 0;
+    return ch->is_version_made && !is_null ? s3_version_text(a, ch->version) : STR_NONE;
+}
+
 int s3_upload_id(struct str text, uint8_t ret[16], struct err *err)
 {
     if (text.n != 32 || hex_decode(text, ret, 16) < 0) {

@@ -289,9 +289,7 @@ static void copy_answer(struct s3_call *c, const struct ochange *ch, const struc
     out->copy_source_version_id = source_version(c, s);
     out->server_side_encryption = front_sse(c, false);
     out->expiration = s3_expiration(c->arena, c->bucket, &v);
-    if (ch->is_version_made) {
-        out->version_id = s3_version_text(c->arena, ch->version);
-    }
+    out->version_id = s3_made_version(c->arena, ch);
 }
 
 int op_copy_object(struct s3_call *c, const void *input, void *output, struct err *err)

@@ -164,9 +164,9 @@ static void answer(struct front_call *fc)
     struct str etag = s3_quoted(c->arena, rec->etag), where = location(c);
     struct str sse = front_sse(c, false);
     rest_header(&c->answer, "ETag", etag);
-    if (fc->change.is_version_made) {
-        rest_header(&c->answer, "x-amz-version-id",
-                    s3_version_text(c->arena, fc->change.version));
+    struct str version = s3_made_version(c->arena, &fc->change);
+    if (str_is_set(version)) {
+        rest_header(&c->answer, "x-amz-version-id", version);
     }
     if (str_is_set(sse)) {
         rest_header(&c->answer, "x-amz-server-side-encryption", sse);

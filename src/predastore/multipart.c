@@ -351,9 +351,7 @@ static void answer(struct complete *k, const struct ochange *ch,
     if (c->s3->cfg->predastore.is_encrypted) {
         out->server_side_encryption = STR("AES256");
     }
-    if (ch->is_version_made) {
-        out->version_id = s3_version_text(c->arena, ch->version);
-    }
+    out->version_id = s3_made_version(c->arena, ch);
     v.rec.kind = OREC_COMPLETE;
     v.rec.time_ns = ch->time_ns;
     v.rec.size = k->size;

@@ -102,9 +102,7 @@ static void put_answer(struct front_call *fc)
     out.checksum_type = s3_osum_type(&rec->sum);
     out.server_side_encryption = front_sse(c, false);
     out.expiration = s3_expiration(c->arena, c->bucket, &v);
-    if (fc->change.is_version_made) {
-        out.version_id = s3_version_text(c->arena, fc->change.version);
-    }
+    out.version_id = s3_made_version(c->arena, &fc->change);
     front_finish(fc, &out);
 }
 

@@ -84,6 +84,9 @@ void s3_change_init(const struct s3_call *c, struct ochange *ch, enum ochange_ki
 MUST_CHECK int s3_version(struct s3_call *c, struct str text, uint8_t ret[16], bool *ret_is,
                           struct err *err);
 struct str s3_version_text(struct arena *a, const uint8_t version[16]);
+/* The id that an answer to a write of an object shows: none without versions, and none of the
+ * null version that a bucket makes whose versioning is suspended. */
+struct str s3_made_version(struct arena *a, const struct ochange *ch);
 /* 32 hex digits; anything else is "NoSuchUpload". */
 MUST_CHECK int s3_upload_id(struct str text, uint8_t ret[16], struct err *err);
 struct str s3_upload_text(struct arena *a, const uint8_t upload[16]);

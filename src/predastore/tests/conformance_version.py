@@ -111,12 +111,24 @@ class Versions(S3Test):
         self.put(b, "other", b"x")
         self.fails(404, "NoSuchVersion", self.c.get_object, Bucket=b, Key="other", VersionId="null")
 
+    def test_writes_show_no_null_version(self):
+        b = self.bucket("source", versioned=True)
+        self.c.put_bucket_versioning(Bucket=b, VersioningConfiguration={"Status": "Suspended"})
+        self.assertNotIn("VersionId", self.c.put_object(Bucket=b, Key="k", Body=b"x"))
+        self.assertNotIn("VersionId", self.c.copy_object(Bucket=b, Key="copy", CopySource={"Bucket": b, "Key": "source"}))
+        u = self.c.create_multipart_upload(Bucket=b, Key="parts")["UploadId"]
+        part = {"PartNumber": 1, "ETag": self.c.upload_part(Bucket=b, Key="parts", UploadId=u, PartNumber=1, Body=b"x")["ETag"]}
+        for _ in range(2):
+            self.assertNotIn("VersionId", self.c.complete_multipart_upload(Bucket=b, Key="parts", UploadId=u, MultipartUpload={"Parts": [part]}))
+        for key in ("k", "copy", "parts"):
+            self.assertEqual(self.c.head_object(Bucket=b, Key=key)["VersionId"], "null")
+
     def test_null_version_overwritten_when_suspended(self):
         b = self.bucket("k")
         self.enable(b)
         self.suspend(b)
         r = self.c.put_object(Bucket=b, Key="k", Body=b"zzz")
-        self.assertIn(r.get("VersionId", "null"), ("null",))
+        self.assertNotIn("VersionId", r)
         self.assertEqual((self.body(b, "k"), self.versions(b)), (b"zzz", ([("k", "null")], [])))
         self.c.delete_object(Bucket=b, Key="k", VersionId="null")
         self.assertEqual(self.versions(b), ([], []))
