@@ -5,13 +5,17 @@
 
 /* How S3 names what is wrong with a value, where it is not InvalidArgument with a general text.
  */
-enum { IGNORE_BAD = 1 /* taken as absent */, ANY_CASE = 2 /* clients vary */ };
+enum {
+    IGNORE_BAD = 1, /* taken as absent */
+    ANY_CASE = 2,   /* clients vary */
+    EMPTY_IS_BAD = 4,
+};
 static const struct rule {
     const char *name; /* on the wire, in lower case */
     const char *code, *msg;
     unsigned flags;
 } rules[] = {
-    {"encoding-type", NULL, "Invalid Encoding Method specified in Request", 0},
+    {"encoding-type", NULL, "Invalid Encoding Method specified in Request", EMPTY_IS_BAD},
     {"if-modified-since", NULL, NULL, IGNORE_BAD},
     {"if-unmodified-since", NULL, NULL, IGNORE_BAD},
     {"max-buckets", NULL, "Provided max-buckets not an integer or within integer range", 0},
@@ -152,10 +156,13 @@ static int set_member(struct decoder *d, const struct aws_member *m, struct str 
     if (ms->type == AWS_T_LIST) {
         return set_list(d, m, text, to);
     }
+    const struct rule *r = text.n == 0 ? rule_of(aws_name(d->s, m->in)) : NULL;
+    if (r && (r->flags & EMPTY_IS_BAD)) {
+        return bad_value(d, m, r, text);
+    }
     if (text.n == 0) {
         return 0; /* "max-keys=": as if it were not there */
     }
-    const struct rule *r = NULL;
     enum rest_set rc = rest_set_scalar(d->s, ms, m->flags, AWS_TS_RFC822, text, d->a, to);
     if (rc == REST_BAD) {
         r = rule_of(aws_name(d->s, m->in));

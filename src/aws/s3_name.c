@@ -186,8 +186,10 @@ int s3_tags_check(const struct s3_tag *v, size_t n, size_t max, struct s3_extra 
         }
         if (v[i].key.n >= 4 && str_ieq(str_n(v[i].key.p, 4), STR("aws:"))) {
             s3_extra_add(extra, "TagKey", v[i].key);
-            return fail(err, -EINVAL, "InvalidTag",
-                        "System tags cannot be added/updated by requester");
+            return fail(err, -EINVAL, "InvalidTag", "%s",
+                        max == S3_TAGS_MAX
+                            ? "Your TagKey cannot be prefixed with aws:"
+                            : "System tags cannot be added/updated by requester");
         }
         for (size_t k = 0; k < i; k++) {
             if (str_eq(v[k].key, v[i].key)) {
