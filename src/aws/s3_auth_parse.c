@@ -58,6 +58,20 @@ int s3_auth_parse_credential(struct str s, struct sigv4_auth *ret)
 
 /* ---- header ---- */
 
+/* As HTTP writes dates, and as mail does: the signer of Python's SDK says "-0000" for GMT. */
+static int parse_date(struct str s, uint64_t *ret_ns)
+{
+    enum { HEAD = 25 }; /* "Fri, 24 May 2013 00:00:00" */
+    char text[HEAD + sizeof(" GMT")] = "";
+    struct str zone = s.n > HEAD ? str_skip(s, HEAD) : STR("");
+    if (!str_eqc(zone, " -0000") && !str_eqc(zone, " +0000")) {
+        return time_parse_http(s, ret_ns);
+    }
+    memcpy(text, s.p, HEAD);
+    memcpy(text + HEAD, " GMT", sizeof(" GMT"));
+    return time_parse_http(str_c(text), ret_ns);
+}
+
 /* x-amz-date, else Date. */
 static int header_date(struct arena *a, const struct aws_http *head, struct sigv4_auth *auth,
                        struct err *err)
@@ -66,8 +80,7 @@ static int header_date(struct arena *a, const struct aws_http *head, struct sigv
     uint64_t ns = 0;
     struct str have = aws_http_header(head, "x-amz-date");
     have = str_is_set(have) ? have : aws_http_header(head, "Date");
-    if (!str_is_set(have) ||
-        (time_parse_basic(have, &ns) < 0 && time_parse_http(have, &ns) < 0)) {
+    if (!str_is_set(have) || (time_parse_basic(have, &ns) < 0 && parse_date(have, &ns) < 0)) {
         return fail(err, -EACCES, "AccessDenied",
                     "AWS authentication requires a valid Date or x-amz-date header");
     }

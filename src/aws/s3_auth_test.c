@@ -193,6 +193,12 @@ static const struct {
      "AWS authentication requires a valid Date or x-amz-date header"},
     {GET_HEAD UNSIGNED "x-amz-date: yesterday\n" SIGN_UP CRED REST, "AccessDenied",
      "AWS authentication requires a valid Date"},
+    {GET_HEAD UNSIGNED "Date: Fri, 24 May 2013 00:00:00 -0100\n" SIGN_UP CRED REST,
+     "AccessDenied", "AWS authentication requires a valid Date"},
+    {GET_HEAD UNSIGNED "Date: Fri, 24 May 2013 00:00:00 -0000\n" SIGN_UP CRED REST,
+     "SignatureDoesNotMatch", ""}, /* a date, then */
+    {GET_HEAD UNSIGNED "Date: -0000\n" SIGN_UP CRED REST, "AccessDenied",
+     "AWS authentication requires a valid Date"},
     {GET_HEAD UNSIGNED DATE SIGN_UP CRED REST, "SignatureDoesNotMatch",
      "The request signature we calculated does not match"},
     /* the payload */
