@@ -1,4 +1,5 @@
 #include "base/time.h"
+#include "codec/json.h"
 #include "model/identity.h"
 #include "model/instance.h"
 #include "model/network.h"
@@ -119,6 +120,18 @@ static bool is_wanted(const struct spx *s, const struct node_row *row, const cha
     return !str_eqc(row->name, s->cfg->node) || config_has_service(s->cfg, service);
 }
 
+/* A service may run and not be well; of this node they can be asked. Who cannot, says nothing. */
+static bool is_degraded(struct spx *s, const char *service)
+{
+    AUTO(json_freep) struct json *j = NULL;
+    struct err e = ERR_INIT;
+    const char *socket = arena_cstr(s->arena, arena_fmt(s->arena, "%s.sock", service));
+    if (spx_call(s, socket, "health", STR("{}"), -1, 2 * NS_PER_S, &j, &e) < 0) {
+        return false;
+    }
+    return !str_eqc(json_get_str(j, "status"), "ok");
+}
+
 static void node_table_row(struct spx *s, struct table *t, const struct node_row *row,
                            uint64_t n_vms)
 {
@@ -134,10 +147,13 @@ static void node_table_row(struct spx *s, struct table *t, const struct node_row
             is_ready = false;
         }
     }
-    bool is_own = str_eqc(row->name, s->cfg->node);
+    bool is_own = str_eqc(row->name, s->cfg->node), is_well = true;
     const struct node_facts *f = row->facts;
+    for (size_t i = 0; is_own && is_ready && i < n; i++) {
+        is_well = is_well && !is_degraded(s, arena_cstr(s->arena, names[i]));
+    }
     table_str(t, row->name);
-    table_cstr(t, is_ready ? "Ready" : "NotReady");
+    table_cstr(t, !is_ready ? "NotReady" : is_well ? "Ready" : "Degraded");
     table_cstr(t, is_own && row->services[0] ? "state:leader" : NULL);
     table_str(t, f ? f->ip : any ? any->ip : is_own ? str_c(s->cfg->host) : STR_NONE);
     table_str(t, f ? f->region : any ? any->region : is_own ? str_c(s->cfg->region) : STR_NONE);
