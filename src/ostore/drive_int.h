@@ -41,6 +41,7 @@ struct drive {
     atomic_int data_dirs[256];    /* -1: not opened yet */
     _Atomic(enum drive_state) state;
     struct lane *lane, *back_lane; /* of calls that somebody waits for, of long ones */
+    atomic_uint epoch;             /* how often it was replaced */
     char why[160];
     atomic_uint_fast64_t read_ns;
     uint64_t total, avail, space_ns; /* space_ns: when it was asked; 0: never */
@@ -94,3 +95,4 @@ extern const char *const drive_dir_names[DRIVE_DIR_N];
 /* The lane of a drive for jobs that may hang; NULL when it has none. Borrowed. */
 struct lane *drives_lane(struct drives *d, unsigned idx, bool is_back);
 uint64_t drives_stall_ns(const struct drives *d);
+unsigned drives_epoch(const struct drives *d, unsigned idx);

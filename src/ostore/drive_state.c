@@ -24,6 +24,11 @@ struct lane *drives_lane(struct drives *d, unsigned idx, bool is_back)
     return l;
 }
 
+unsigned drives_epoch(const struct drives *d, unsigned idx)
+{
+    return atomic_load(&d->v[idx].epoch);
+}
+
 uint64_t drives_stall_ns(const struct drives *d)
 {
     return d->stall_ns;
@@ -322,6 +327,8 @@ int drives_replace(struct drives *d, unsigned idx, struct err *err)
         v->why[0] = 0;
         v->space_ns = v->full_until_ns = 0;
         atomic_store(&v->read_ns, 0);
+        atomic_fetch_add(&v->epoch,
+                         1); /* before it may be written: nobody takes it for the old one */
         atomic_store(&v->state, DRIVE_HEALING);
     } else {
         vec_push(&d->old_lanes, steal(&lane));

@@ -157,6 +157,20 @@ static void keep_copies(struct olog *l, uint32_t good)
     }
 }
 
+/* Copies on drives that failed meanwhile, or were replaced, do not count. */
+static void look_at_drives(struct olog *l)
+{
+    uint32_t replaced = olog_replaced(l, l->commit_epochs);
+    keep_copies(l, l->copies & drives_writable(l->drives) & ~replaced);
+}
+
+/* There could be more copies than there are: a drive came back. */
+static bool is_poor(const struct olog *l)
+{
+    unsigned may = (unsigned)__builtin_popcount(drives_writable(l->drives));
+    return (unsigned)__builtin_popcount(l->copies) < MIN(l->n_copies, may);
+}
+
 static bool is_any_full(const struct io_set *s)
 {
     bool is_full = false;
@@ -202,8 +216,8 @@ static int append(struct olog *l, struct olog_new *v, size_t n, bool is_synced, 
     if (atomic_load(&l->is_readonly)) {
         return say_readonly(l, err);
     }
-    keep_copies(l, l->copies & drives_writable(l->drives));
-    if (l->is_switch_due || l->off + size + END_SIZE > l->segment_size) {
+    look_at_drives(l);
+    if (l->is_switch_due || is_poor(l) || l->off + size + END_SIZE > l->segment_size) {
         rc = olog_switch(l, err);
         if (rc < 0) {
             return rc;
@@ -240,26 +254,14 @@ static int append(struct olog *l, struct olog_new *v, size_t n, bool is_synced, 
     return 0;
 }
 
-int olog_append(struct olog *l, struct olog_new *v, size_t n, struct err *err)
-{
-    return append(l, v, n, false, err);
-}
-
-int olog_commit(struct olog *l, struct olog_new *v, size_t n, struct err *err)
-{
-    int rc = append(l, v, n, true, err);
-    return rc < 0 ? rc
-                  : olog_sync(l, err); /* nothing is left to be synced but states of drives */
-}
-
-int olog_sync(struct olog *l, struct err *err)
+static int sync_all(struct olog *l, struct err *err)
 {
     if (atomic_load(&l->is_readonly)) {
         return say_readonly(l, err);
     }
     if (l->has_unsynced) {
         struct io_set s = {0};
-        keep_copies(l, l->copies & drives_writable(l->drives));
+        look_at_drives(l);
         uint32_t good = on_all(l, &s, IO_SYNC);
         bool is_full = is_any_full(&s);
         io_done(&s);
@@ -280,15 +282,6 @@ int olog_sync(struct olog *l, struct err *err)
     }
     atomic_store(&l->synced_lsn, l->last_lsn);
     return 0;
-}
-
-int olog_idle(struct olog *l, struct err *err)
-{
-    if (l->has_nothing_last || l->has_unsynced || atomic_load(&l->is_readonly)) {
-        return 0;
-    }
-    struct olog_new nothing = {.kind = OREC_NOTHING, .time_ns = time_wall_ns()};
-    return olog_commit(l, &nothing, 1, err);
 }
 
 /* --- segments --- */
@@ -364,6 +357,8 @@ static void take_next(struct olog *l, uint32_t begun, struct seg_file **files)
     seg->end = SEG_HEADER;
     seg->drives = begun;
     uint64_t closed = 0;
+    (void)olog_replaced(l, l->commit_epochs);
+    olog_refresh(l); /* before there is a copy on the new drive */
     pthread_mutex_lock(&l->lock);
     if (l->cur) {
         closed = l->cur->number;
@@ -393,7 +388,7 @@ int olog_switch(struct olog *l, struct err *err)
 {
     if (!l->is_next_set) {
         /* What the header says of the segment before has to be durable when it is. */
-        int rc = olog_sync(l, err);
+        int rc = sync_all(l, err);
         if (rc < 0) {
             return rc;
         }
@@ -413,4 +408,57 @@ int olog_switch(struct olog *l, struct err *err)
     }
     take_next(l, begun, files);
     return 0;
+}
+
+/* --- the door --- */
+
+int olog_append(struct olog *l, struct olog_new *v, size_t n, struct err *err)
+{
+    pthread_mutex_lock(&l->commit_lock);
+    int rc = append(l, v, n, false, err);
+    pthread_mutex_unlock(&l->commit_lock);
+    return rc;
+}
+
+int olog_sync(struct olog *l, struct err *err)
+{
+    pthread_mutex_lock(&l->commit_lock);
+    int rc = sync_all(l, err);
+    pthread_mutex_unlock(&l->commit_lock);
+    return rc;
+}
+
+static int commit(struct olog *l, struct olog_new *v, size_t n, struct err *err)
+{
+    int rc = append(l, v, n, true, err);
+    return rc < 0 ? rc
+                  : sync_all(l, err); /* nothing is left to be synced but states of drives */
+}
+
+int olog_commit(struct olog *l, struct olog_new *v, size_t n, struct err *err)
+{
+    pthread_mutex_lock(&l->commit_lock);
+    int rc = commit(l, v, n, err);
+    pthread_mutex_unlock(&l->commit_lock);
+    return rc;
+}
+
+int olog_idle(struct olog *l, struct err *err)
+{
+    struct olog_new nothing = {.kind = OREC_NOTHING, .time_ns = time_wall_ns()};
+    pthread_mutex_lock(&l->commit_lock);
+    bool is_due = !l->has_nothing_last && !l->has_unsynced && !atomic_load(&l->is_readonly);
+    int rc = is_due ? commit(l, &nothing, 1, err) : 0;
+    pthread_mutex_unlock(&l->commit_lock);
+    return rc;
+}
+
+int olog_leave_poor(struct olog *l, struct err *err)
+{
+    pthread_mutex_lock(&l->commit_lock);
+    look_at_drives(l);
+    bool is_due = l->cur && !atomic_load(&l->is_readonly) && (l->is_switch_due || is_poor(l));
+    int rc = is_due ? olog_switch(l, err) : 0;
+    pthread_mutex_unlock(&l->commit_lock);
+    return rc;
 }

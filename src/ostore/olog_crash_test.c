@@ -168,7 +168,7 @@ static int verify_all(struct world *w)
     struct olog_verify io = {0};
     int rc = olog_segments(w->l, &v, &n);
     for (size_t i = 0; i < n && rc == 0; i++) {
-        rc = v[i].last_lsn ? olog_verify(w->l, v[i].segment, &io, &w->err) : 0;
+        rc = olog_verify(w->l, v[i].segment, &io, &w->err);
     }
     free(v);
     return rc;

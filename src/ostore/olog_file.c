@@ -92,6 +92,37 @@ void olog_cache_drop(struct olog *l, uint64_t segment, uint32_t drives)
     }
 }
 
+uint32_t olog_replaced(const struct olog *l, unsigned seen[DRIVES_MAX])
+{
+    uint32_t bits = 0;
+    for (unsigned i = 0; i < drives_n(l->drives); i++) {
+        unsigned now = drives_epoch(l->drives, i);
+        bits |= now != seen[i] ? 1u << i : 0;
+        seen[i] = now;
+    }
+    return bits;
+}
+
+void olog_refresh(struct olog *l)
+{
+    struct seg_file *old[CACHE_SLOTS];
+    size_t n = 0;
+    pthread_mutex_lock(&l->lock);
+    uint32_t bits = olog_replaced(l, l->epochs);
+    for (size_t i = 0; i < l->segs.n && bits; i++) {
+        l->segs.v[i]->drives &= ~bits;
+    }
+    for (size_t i = 0; i < CACHE_SLOTS && bits; i++) {
+        if (l->cache[i].f && (bits & 1u << l->cache[i].drive)) {
+            old[n++] = steal(&l->cache[i].f);
+        }
+    }
+    pthread_mutex_unlock(&l->lock);
+    while (n > 0) {
+        seg_file_unref(old[--n]);
+    }
+}
+
 uint32_t olog_choose(struct olog *l, uint64_t segment, unsigned n, uint32_t avoid)
 {
     uint32_t chosen = 0, may = drives_writable(l->drives) & ~avoid;

@@ -1,7 +1,7 @@
 /* olog_int.h — what the parts of olog.h share: segments, open files, calls on lanes.
  * Not here: what other parts of the room see (olog.h); bytes (olog_frame.h); walking (olog_scan.h).
- * Threads:  'lock' guards the list of segments and the cache of files. What is marked "committer"
- *           belongs to the one thread that appends. 'maker_lock' guards the maker's orders.
+ * Threads:  'lock' guards the list of segments and the cache of files; 'commit_lock' what is marked
+ *           "committer"; 'maker_lock' the maker's orders.
  * Memory:   segment files are counted: a drive that hangs in a call keeps its file alive.
  * Errors:   as in olog.h. */
 #pragma once
@@ -64,8 +64,12 @@ struct olog {
     VEC(struct oseg *) gone; /* removed and pinned */
     struct cache_slot cache[CACHE_SLOTS];
 
+    unsigned epochs[DRIVES_MAX]; /* of the drives that 'segs' speaks of */
+
+    pthread_mutex_t commit_lock;
     /* committer */
-    struct oseg *cur; /* in segs */
+    unsigned commit_epochs[DRIVES_MAX]; /* of the drives that 'files' lie on */
+    struct oseg *cur;                   /* in segs */
     struct seg_file *files[DRIVES_MAX];
     uint32_t copies; /* drives whose copy of 'cur' is whole */
     uint32_t base_crc;
@@ -98,6 +102,10 @@ struct oseg *olog_find(struct olog *l, uint64_t segment);
 MUST_CHECK int olog_file(struct olog *l, uint64_t segment, unsigned drive,
                          struct seg_file **ret);
 void olog_cache_drop(struct olog *l, uint64_t segment, uint32_t drives);
+/* A drive that was replaced has none of the copies that the old one had. */
+void olog_refresh(struct olog *l);
+/* Bits of drives whose epoch is not as in 'seen', which is brought up to date. */
+uint32_t olog_replaced(const struct olog *l, unsigned seen[DRIVES_MAX]);
 /* Drives for a segment: OK ones first, turning with its number. At most 'n'; not those in
  * 'avoid'. Returns bits. */
 uint32_t olog_choose(struct olog *l, uint64_t segment, unsigned n, uint32_t avoid);
@@ -143,8 +151,10 @@ void batch_unref(struct batch *b);
 
 /* --- olog_append.c --- */
 
-/* Closes 'cur' (when there is one) and begins the next segment. */
+/* Closes 'cur' (when there is one) and begins the next segment. Under commit_lock. */
 MUST_CHECK int olog_switch(struct olog *l, struct err *err);
+/* The segment that is written has fewer copies than it could: it is left. */
+MUST_CHECK int olog_leave_poor(struct olog *l, struct err *err);
 int olog_fail_readonly(struct olog *l, int code, struct err *err, const char *fmt, ...)
     PRINTF_LIKE(4, 5);
 

@@ -474,9 +474,12 @@ int olog_open(const struct olog_opts *o, uint64_t from_lsn, olog_fn fn, void *ct
     l->segment_size = size;
     l->is_sync_off = o->is_sync_off;
     pthread_mutex_init(&l->lock, NULL);
+    pthread_mutex_init(&l->commit_lock, NULL);
     pthread_mutex_init(&l->maker_lock, NULL);
     pthread_mutex_init(&l->finish_lock, NULL);
     pthread_cond_init(&l->maker_cond, NULL);
+    (void)olog_replaced(l, l->epochs);
+    (void)olog_replaced(l, l->commit_epochs);
     struct opening op = {.l = l, .from_lsn = from_lsn, .fn = fn, .ctx = ctx};
     int rc = open_log(&op, err);
     vec_free(&op.v);
@@ -515,6 +518,7 @@ void olog_close(struct olog *l)
     vec_free(&l->gone);
     batch_unref(l->batch);
     pthread_mutex_destroy(&l->lock);
+    pthread_mutex_destroy(&l->commit_lock);
     pthread_mutex_destroy(&l->maker_lock);
     pthread_mutex_destroy(&l->finish_lock);
     pthread_cond_destroy(&l->maker_cond);

@@ -139,6 +139,7 @@ int olog_read(struct olog *l, struct arena *a, struct olog_place at, struct olog
 
 int olog_segments(struct olog *l, struct olog_segment **ret, size_t *ret_n)
 {
+    olog_refresh(l);
     pthread_mutex_lock(&l->lock);
     size_t n = l->segs.n;
     struct olog_segment *v = calloc(n ? n : 1, sizeof(*v));
@@ -162,6 +163,7 @@ int olog_segments(struct olog *l, struct olog_segment **ret, size_t *ret_n)
 /* A copy of a closed segment's facts. */
 static int closed(struct olog *l, uint64_t segment, struct oseg *ret, struct err *err)
 {
+    olog_refresh(l);
     pthread_mutex_lock(&l->lock);
     const struct oseg *s = olog_find(l, segment);
     struct oseg now = s ? *s : (struct oseg){0};

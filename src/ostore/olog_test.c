@@ -466,6 +466,49 @@ static void test_drive_away(void **state)
     world_free(w);
 }
 
+/* A drive fails and is replaced while the log is open: then the other one may be lost, even if nothing
+ * was appended meanwhile. */
+static void test_replaced_while_open(void **state)
+{
+    for (int has_appends = 0; has_appends < 2; has_appends++) {
+        struct world *w = world_new(2, 2, false);
+        need(world_open(w, 0), w);
+        fill_segments(w, 3);
+        drives_fault(w->d, 1, -EIO, "testing");
+        if (has_appends) {
+            need(world_commit(w, 3, 100, true), w);
+        }
+        char path[256];
+        world_path(w, 1, "", path);
+        world_remove(path);
+        assert_int_equal(mkdir(path, 0700), 0);
+        need(drives_replace(w->d, 1, &w->err), w);
+        struct olog_segment *v = NULL;
+        size_t n = 0;
+        struct olog_verify io = {0};
+        assert_int_equal(olog_segments(w->l, &v, &n), 0);
+        for (size_t i = 0; i < n; i++) {
+            need(olog_verify(w->l, v[i].segment, &io, &w->err), w);
+        }
+        assert_int_equal(io.n_copied, n);
+        need(drives_healed(w->d, 1, &w->err), w);
+        free(v);
+        assert_int_equal(olog_segments(w->l, &v, &n), 0);
+        for (size_t i = 0; i < n; i++) {
+            assert_int_equal(v[i].drives, 3);
+        }
+        free(v);
+        world_close(w);
+        world_path(w, 0, "", path);
+        world_remove(path);
+        assert_int_equal(mkdir(path, 0700), 0);
+        need(world_open(w, 0), w);
+        assert_false(olog_is_readonly(w->l));
+        check(w);
+        world_free(w);
+    }
+}
+
 /* More drives are away than the log survives: it can be read, and nothing is cut or gone on. */
 static void test_too_few_drives(void **state)
 {
@@ -497,6 +540,7 @@ int main(void)
         cmocka_unit_test(test_verify_repairs),
         cmocka_unit_test(test_copy_that_does_not_count),
         cmocka_unit_test(test_drive_away),
+        cmocka_unit_test(test_replaced_while_open),
         cmocka_unit_test(test_too_few_drives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

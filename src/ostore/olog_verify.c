@@ -217,6 +217,11 @@ static int make_copies(struct olog *l, const struct oseg *seg, struct olog_verif
 
 int olog_verify(struct olog *l, uint64_t segment, struct olog_verify *io, struct err *err)
 {
+    olog_refresh(l);
+    int rc = olog_leave_poor(l, err); /* only closed segments get more copies */
+    if (rc < 0 && rc != -ENOSPC) {
+        return rc;
+    }
     pthread_mutex_lock(&l->lock);
     const struct oseg *found = olog_find(l, segment);
     struct oseg seg = found ? *found : (struct oseg){0};
@@ -225,11 +230,13 @@ int olog_verify(struct olog *l, uint64_t segment, struct olog_verify *io, struct
         return fail(err, -ENOENT, "NoSuchSegment", "there is no segment %llu",
                     (unsigned long long)segment);
     }
-    if (!seg.is_closed) {
-        return fail(err, -EBUSY, "SegmentInUse", "segment %llu is being written",
-                    (unsigned long long)segment);
+    if (!seg.is_closed) { /* it has all its copies, or there is no room for another segment */
+        return rc;
     }
-    int rc = seg.is_finished ? 0 : olog_finish(l, segment, err);
+    if (rc < 0 && err) {
+        err_clear(err);
+    }
+    rc = seg.is_finished ? 0 : olog_finish(l, segment, err);
     uint64_t lost = io->n_lost;
     rc = rc == 0 ? verify_records(l, &seg, io, err) : rc;
     if (rc < 0 || io->n_lost > lost) { /* a copy of what is damaged would look whole */

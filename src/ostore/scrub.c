@@ -316,10 +316,9 @@ static int heal_base(void *ctx, uint32_t which, struct err *err)
     int rc = olog_segments(c->s->log, &v, &n);
     for (size_t i = 0; rc == 0 && i < n; i++) {
         struct olog_verify r = {0};
-        if (v[i].last_lsn != 0) {
-            rc = olog_verify(c->s->log, v[i].segment, &r, err);
-            rc = rc == -ENOENT ? 0 : rc;
-        }
+        /* The one being written too: it is left for another when it has too few copies. */
+        rc = olog_verify(c->s->log, v[i].segment, &r, err);
+        rc = rc == -ENOENT ? 0 : rc;
         if (atomic_load(&c->is_stopping)) {
             rc = -ECANCELED;
         }
