@@ -130,9 +130,9 @@ static void name_subject(struct front_call *fc, const struct err *e)
     if (!e->name) {
         return;
     }
-    if (strcmp(e->name, "NoSuchKey") == 0) {
+    if (strcmp(e->name, "NoSuchKey") == 0 && !is_named(c, "Key")) {
         rest_extra_add(&c->t.extra, "Key", c->t.key);
-    } else if (strcmp(e->name, "NoSuchBucket") == 0) {
+    } else if (strcmp(e->name, "NoSuchBucket") == 0 && !is_named(c, "BucketName")) {
         rest_extra_add(&c->t.extra, "BucketName", c->t.bucket);
     } else if (strcmp(e->name, "PreconditionFailed") == 0 && !is_named(c, "Condition")) {
         name_condition(c);

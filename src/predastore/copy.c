@@ -36,19 +36,35 @@ static int check_conditions(struct s3_call *c, const struct source *s, struct er
     return r;
 }
 
+/* What is not there is the source's. */
+static int not_found(struct s3_call *c, const struct source *s, int r, const struct err *e,
+                     struct err *err)
+{
+    if (e->name && strcmp(e->name, "NoSuchKey") == 0) {
+        rest_extra_add(&c->t.extra, "Key", s->name.key);
+    } else if (e->name && strcmp(e->name, "NoSuchBucket") == 0) {
+        rest_extra_add(&c->t.extra, "BucketName", s->name.bucket);
+    }
+    return fail(err, r, e->name ? e->name : "InternalError", "%s", e->msg);
+}
+
 /* Finds the version; it must be ours and its conditions hold. */
 static int source_open(struct s3_call *c, struct str text, struct str owner, struct source *s,
                        struct err *err)
 {
     struct s3_extra x = {0};
+    struct err e = ERR_INIT;
     uint8_t version[16];
     int r = s3_copy_source_parse(c->arena, text, &s->name, &x, err);
     s3_take_extra(c, &x);
-    if (r < 0 || (r = front_bucket(c, s->name.bucket, owner, &s->bucket, err)) < 0 ||
-        (r = s3_version(c, s->name.version_id, version, &s->is_version, err)) < 0 ||
-        (r = ostore_get(c->store, s->bucket, s->name.key, s->is_version ? version : NULL, 0,
-                        c->arena, &s->v, err)) < 0) {
+    if (r < 0) {
         return r;
+    }
+    if ((r = front_bucket(c, s->name.bucket, owner, &s->bucket, &e)) < 0 ||
+        (r = s3_version(c, s->name.version_id, version, &s->is_version, &e)) < 0 ||
+        (r = ostore_get(c->store, s->bucket, s->name.key, s->is_version ? version : NULL, 0,
+                        c->arena, &s->v, &e)) < 0) {
+        return not_found(c, s, r, &e, err);
     }
     if (s->v.rec.kind == OREC_MARKER && s->is_version) {
         return fail(
@@ -57,6 +73,7 @@ static int source_open(struct s3_call *c, struct str text, struct str owner, str
             "by version id.");
     }
     if (s->v.rec.kind == OREC_MARKER) {
+        rest_extra_add(&c->t.extra, "Key", s->name.key);
         return fail(err, -ENOENT, "NoSuchKey", "%s", "");
     }
     return check_conditions(c, s, err);

@@ -1,4 +1,5 @@
 """What errors say beyond their code: texts and elements that clients read, as AWS sends them."""
+import base64
 import datetime
 import hashlib
 
@@ -214,6 +215,41 @@ class Objects(Says):
                   "storage class, website redirect location or encryption attributes.")
 
 
+    def test_copies(self):
+        c, b, none = self.c, self.bucket("k", versioned=True), self.name()
+        marker = c.delete_object(Bucket=b, Key="k")["VersionId"]
+
+        def copy(source):
+            return lambda: c.copy_object(Bucket=b, Key="new", CopySource=source)
+        self.says(404, "NoSuchBucket", copy(none + "/k"), "The specified bucket does not exist", BucketName=none)
+        self.says(404, "NoSuchKey", copy(b + "/none"), "The specified key does not exist.", Key="none")
+        self.says(404, "NoSuchKey", copy(b + "/k"), "The specified key does not exist.", Key="k")
+        self.says(400, "InvalidRequest", copy({"Bucket": b, "Key": "k", "VersionId": marker}),
+                  "The source of a copy request may not specifically refer to a delete marker by version id.")
+
+    def test_sums(self):
+        b = self.bucket()
+        sums = {"x-amz-checksum-sha256": base64.b64encode(hashlib.sha256(b"x").digest()).decode(),
+                "x-amz-checksum-sha1": base64.b64encode(hashlib.sha1(b"x").digest()).decode()}
+        r = self.raw("PUT", self.url(b, "k"), sums, b"x")
+        self.assertEqual((r.status, r.code(), r.text("Message")), (
+            400, "InvalidRequest", "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed."))
+
+    def test_parts_of_objects(self):
+        c, b = self.c, self.bucket("k")
+        self.says(416, "InvalidPartNumber", lambda: c.get_object(Bucket=b, Key="k", PartNumber=2), "The requested partnumber is not satisfiable",
+                  ActualPartCount="1", PartNumberRequested="2")
+        self.says(400, "InvalidRequest", lambda: c.get_object(Bucket=b, Key="k", PartNumber=1, Range="bytes=0-1"),
+                  "Cannot specify both Range header and partNumber query parameter")
+        self.assertEqual(c.get_object(Bucket=b, Key="k", PartNumber=1)["ContentRange"], "bytes 0-0/1")
+
+    def test_forms(self):
+        b = self.bucket()
+        r = self.raw("POST", "/" + b, {"Content-Type": "text/plain"}, b"x", sign=False)
+        self.assertEqual((r.status, r.code(), r.text("Message"), r.text("Condition")), (
+            412, "PreconditionFailed", PRECONDITION, "Bucket POST must be of the enclosure-type multipart/form-data"))
+
+
 class Multipart(Says):
     def upload(self, b, key="k", parts=(b"x",), **kw):
         u = self.c.create_multipart_upload(Bucket=b, Key=key, **kw)["UploadId"]
@@ -245,6 +281,16 @@ class Multipart(Says):
         u, parts = self.upload(b, parts=(b"x", b"y"))
         self.says(400, "EntityTooSmall", self.complete(b, u, parts), "Your proposed upload is smaller than the minimum allowed size",
                   ProposedSize="1", MinSizeAllowed="5242880", PartNumber="1", ETag=hashlib.md5(b"x").hexdigest())
+
+    def test_nothing_and_others(self):
+        c, b = self.c, self.bucket()
+        u, parts = self.upload(b)
+        self.says(400, "MalformedXML", self.complete(b, u, []), MALFORMED)
+        for fn in (lambda: c.upload_part(Bucket=b, Key="other", UploadId=u, PartNumber=1, Body=b""),
+                   lambda: c.complete_multipart_upload(Bucket=b, Key="other", UploadId=u, MultipartUpload={"Parts": parts}),
+                   lambda: c.list_parts(Bucket=b, Key="other", UploadId=u),
+                   lambda: c.abort_multipart_upload(Bucket=b, Key="other", UploadId=u)):
+            self.says(404, "NoSuchUpload", fn, NO_UPLOAD, UploadId=u)
 
     def test_checksums(self):
         b = self.bucket()
