@@ -358,11 +358,12 @@ static int eval_bucket(struct cbatch *b, struct cop *op, struct err *err)
         r.bucket = next_lsn(b); /* never used again: an lsn is not either */
         return rc < 0 ? rc : cbatch_add(b, &r, 0, STR_NONE, err);
     }
-    if (!now) {
+    bool is_meant = now && (r.bucket == 0 || r.bucket == now->number);
+    r.bucket = now ? now->number : 0;
+    obucket_unref(now);
+    if (!is_meant) {
         return fail(err, -ENOENT, "NoSuchBucket", "The specified bucket does not exist");
     }
-    r.bucket = now->number;
-    obucket_unref(now);
     if (r.kind == OREC_BUCKET_GONE) {
         rc = is_any(b, IX_OBJECT, r.bucket, err);
         if (rc > 0) {

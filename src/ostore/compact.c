@@ -77,6 +77,17 @@ static int is_there(struct compact *c, const struct ikey *k, const struct olog_r
     return rc == -ENOENT ? 0 : rc;
 }
 
+/* A version can move between the two places while they are looked at: what lives could be taken for
+ * dead. In buckets where that can be the committer is asked about every record. */
+static bool has_old(const struct compact *c, uint64_t bucket)
+{
+    pthread_mutex_lock(&c->s->counts.lock);
+    const struct inum *n = inums_find(&c->s->counts.buckets, bucket);
+    bool is = n && n->has_ids;
+    pthread_mutex_unlock(&c->s->counts.lock);
+    return is;
+}
+
 /* Without the committer, who decides: this is only to spare it most of the dead ones. */
 static int is_wanted(struct compact *c, const struct olog_rec *r, const struct ipeek *p,
                      struct err *err)
@@ -87,6 +98,9 @@ static int is_wanted(struct compact *c, const struct olog_rec *r, const struct i
     case OREC_COMPLETE: return 1;
     case OREC_PUT:
     case OREC_MARKER:
+        if (!c->is_dry && has_old(c, p->bucket)) {
+            return 1;
+        }
         ikey_object(&k, p->bucket, p->key);
         rc = is_there(c, &k, r, err);
         if (rc != 0) {

@@ -282,6 +282,30 @@ static int cover(struct itx *t, const struct ival *cur, struct ival *v, const st
     return 0;
 }
 
+#define SEEN_BITS (UINT64_C(1) << 27) /* 16 MiB */
+
+/* Whether a record of this key may have come before in a blind replay: "no" is certain. */
+static bool was_seen(struct itx *t, const struct ikey *k)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < k->n; i++) {
+        h = (h ^ (uint8_t)k->p[i]) * UINT64_C(0x100000001b3);
+    }
+    h = (h ^ (h >> 32)) * UINT64_C(0x9e3779b97f4a7c15);
+    t->seen = t->seen ? t->seen : calloc(SEEN_BITS / 64, sizeof(*t->seen));
+    if (!t->seen) {
+        return true;
+    }
+    const uint64_t bits[] = {h % SEEN_BITS, (h >> 32) % SEEN_BITS};
+    bool is = true;
+    for (size_t i = 0; i < ARRAY_LEN(bits); i++) {
+        uint64_t bit = UINT64_C(1) << (bits[i] % 64);
+        is = is && (t->seen[bits[i] / 64] & bit);
+        t->seen[bits[i] / 64] |= bit;
+    }
+    return is;
+}
+
 static int apply_version(struct itx *t, const struct irec *r, struct err *err)
 {
     const struct ipeek *p = &r->peek;
@@ -292,6 +316,8 @@ static int apply_version(struct itx *t, const struct irec *r, struct err *err)
     if (!is_null) {
         note_ids(t, p->bucket);
     } else if (t->is_blind && !has_ids(t, p->bucket)) {
+        /* What it replaces is not looked at: a tombstone has to cover all that may be there. */
+        v.since = was_seen(t, &k) ? 1 : v.since;
         itx_put(t, &k, &v);
         return 0;
     }
@@ -424,7 +450,8 @@ static int apply_gone(struct itx *t, const struct irec *r, bool keeps_body, stru
     struct ikey k, k_object;
     struct ival v, cur;
     ikey_object(&k_object, p->bucket, p->key);
-    if (t->is_blind && !has_ids(t, p->bucket) && origin == r->lsn) {
+    /* A tombstone may have outlived all versions with ids, its own too: the latest is not meant. */
+    if (t->is_blind && !has_ids(t, p->bucket) && origin == r->lsn && index_is_null(p->version)) {
         itx_del(t, &k_object);
         return 0;
     }

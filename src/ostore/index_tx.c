@@ -135,6 +135,7 @@ void itx_init(struct itx *t, struct oindex *x, struct icounts *counts)
 void itx_done(struct itx *t)
 {
     obulk_free(t->bulk);
+    free(t->seen);
     oindex_batch_free(t->batch);
     omap_free(t->over, free);
     arena_free(t->a);

@@ -63,6 +63,7 @@ struct itx {
     struct istate sum;
     size_t n_changes; /* in overlay and batch, about */
     bool is_blind;
+    uint64_t *seen;     /* blind: a filter of the keys that came (index_apply.c) */
     struct obulk *bulk; /* blind: where changes go while nothing is read; NULL: to the batch */
     unsigned n_direct;  /* changes that go to the batch, after something was read */
     bool is_direct;     /* some went there */

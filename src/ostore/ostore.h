@@ -89,9 +89,12 @@ MUST_CHECK int ostore_bucket_list(struct ostore *s, struct str account, struct s
  * per account is the caller's. */
 MUST_CHECK int ostore_bucket_create(struct ostore *s, struct str name, struct str account,
                                     struct str region, struct err *err);
-MUST_CHECK int ostore_bucket_delete(struct ostore *s, struct str name, struct err *err);
+/* 'number': of the bucket that is meant; one that was made since under the same name is not
+ * ("NoSuchBucket"). 0: whichever has the name. */
+MUST_CHECK int ostore_bucket_delete(struct ostore *s, struct str name, uint64_t number,
+                                    struct err *err);
 /* 'bytes' STR_NONE removes it; at most 512 KiB. */
-MUST_CHECK int ostore_bucket_configure(struct ostore *s, struct str name,
+MUST_CHECK int ostore_bucket_configure(struct ostore *s, struct str name, uint64_t number,
                                        enum obucket_conf which, struct str bytes,
                                        struct err *err);
 

@@ -339,10 +339,14 @@ int ostore_bucket_create(struct ostore *s, struct str name, struct str account,
 }
 
 /* Uploads that were never completed go with their bucket. */
-static int abort_uploads(struct ostore *s, struct str name, struct err *err)
+static int abort_uploads(struct ostore *s, struct str name, uint64_t number, struct err *err)
 {
     const struct obucket *b = NULL;
     int rc = ostore_bucket(s, name, &b, err);
+    if (rc == 0 && number && b->number != number) {
+        obucket_unref(b);
+        return fail(err, -ENOENT, "NoSuchBucket", "The specified bucket does not exist");
+    }
     struct arena *a = arena_new((size_t)64 << 20);
     bool is_more = rc == 0;
     while (is_more) {
@@ -365,14 +369,14 @@ static int abort_uploads(struct ostore *s, struct str name, struct err *err)
     return rc;
 }
 
-int ostore_bucket_delete(struct ostore *s, struct str name, struct err *err)
+int ostore_bucket_delete(struct ostore *s, struct str name, uint64_t number, struct err *err)
 {
-    struct orec r = {.kind = OREC_BUCKET_GONE, .bucket_name = name};
+    struct orec r = {.kind = OREC_BUCKET_GONE, .bucket_name = name, .bucket = number};
     for (int i = 0;; i++) {
         struct err why = ERR_INIT;
         int rc = change(s, &r, &why);
         if (rc == -EBUSY && i < 3) {
-            rc = abort_uploads(s, name, err);
+            rc = abort_uploads(s, name, number, err);
             if (rc < 0) {
                 return rc;
             }
@@ -385,8 +389,8 @@ int ostore_bucket_delete(struct ostore *s, struct str name, struct err *err)
     }
 }
 
-int ostore_bucket_configure(struct ostore *s, struct str name, enum obucket_conf which,
-                            struct str bytes, struct err *err)
+int ostore_bucket_configure(struct ostore *s, struct str name, uint64_t number,
+                            enum obucket_conf which, struct str bytes, struct err *err)
 {
     if (which <= 0 || which >= OCONF_MAX || bytes.n > CONF_BYTES_MAX ||
         (which == OCONF_VERSIONING &&
@@ -396,6 +400,7 @@ int ostore_bucket_configure(struct ostore *s, struct str name, enum obucket_conf
     }
     struct orec r = {.kind = OREC_BUCKET_CONF,
                      .bucket_name = name,
+                     .bucket = number,
                      .conf = (uint16_t)which,
                      .conf_bytes = bytes,
                      .is_conf_removed = !bytes.p};

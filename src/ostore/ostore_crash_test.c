@@ -235,7 +235,7 @@ static int delete_small(struct crash *c)
 }
 static int versions_on(struct crash *c)
 {
-    return ostore_bucket_configure(c->w.s, STR("versions"), OCONF_VERSIONING, str_n("\1", 1),
+    return ostore_bucket_configure(c->w.s, STR("versions"), 0, OCONF_VERSIONING, str_n("\1", 1),
                                    &c->w.err);
 }
 static int put_v0(struct crash *c)
@@ -264,7 +264,7 @@ static int make_bucket(struct crash *c)
 }
 static int remove_bucket(struct crash *c)
 {
-    return ostore_bucket_delete(c->w.s, STR("other"), &c->w.err);
+    return ostore_bucket_delete(c->w.s, STR("other"), 0, &c->w.err);
 }
 static int compact(struct crash *c)
 {

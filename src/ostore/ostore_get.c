@@ -82,6 +82,12 @@ int ostore_find(struct ostore *s, uint64_t bucket, struct str key, const uint8_t
     }
     ikey_old(&k, bucket, key, origin);
     rc = get_value(s, &k, is_nowait, a, ret, &p, err);
+    if (rc == -ENOENT) {
+        /* It may have become the latest between the two looks: the one above it was deleted. */
+        ikey_object(&k, bucket, key);
+        rc = get_value(s, &k, is_nowait, a, ret, &p, err);
+        *ret_is_latest = true;
+    }
     return rc == 0 && memcmp(version, p.version, OREC_ID_SIZE) != 0 ? -ENOENT : rc;
 }
 

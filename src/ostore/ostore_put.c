@@ -229,8 +229,10 @@ void oput_free(struct oput *p)
     if (is_running) {
         return; /* the job frees it when it sees that */
     }
-    if (p->is_done && p->is_large && p->rc == 0) {
-        shard_remove(p->s->shards, &p->body); /* nothing will name it */
+    /* A change that failed is in no log, and nothing will name the files. But a store that had to stop
+     * taking changes does not know: the next start may find the record. Then the sweep decides. */
+    if (p->is_done && p->is_large && p->rc == 0 && !atomic_load(&p->s->is_readonly)) {
+        shard_remove(p->s->shards, &p->body);
     }
     destroy(p);
 }
@@ -425,7 +427,7 @@ void oput_finish(struct oput *p, void (*done)(void *ctx, int rc, const struct er
     struct err err = ERR_INIT;
     assert(!p->is_finishing);
     if (p->o.size >= 0 && p->size != (uint64_t)p->o.size) {
-        p->is_finishing = true;
+        /* Not "finishing": a job that runs would end the body, and call 'done' again. */
         int rc =
             fail(&err, -EINVAL, "IncompleteBody",
                  "You did not provide the number of bytes specified by the Content-Length");

@@ -235,7 +235,7 @@ static void pass(struct scrub *c)
         rc = verify_bodies(c, &err);
     }
     uint64_t n = 0;
-    if (rc == 0) {
+    if (rc == 0 && atomic_load(&c->is_repair)) {
         rc = files_sweep(c->s, 0, &n, &err);
     }
     pthread_mutex_lock(&c->lock);
@@ -262,7 +262,8 @@ static void tick(void *ctx)
     }
     if (!c->is_swept && !atomic_load(&c->s->is_readonly)) {
         c->is_swept = true; /* what a crash left */
-        if (files_sweep(c->s, SWEEP_AGE, &n, &err) < 0) {
+        int rc = files_sweep(c->s, SWEEP_AGE, &n, &err);
+        if (rc < 0 && rc != -ECANCELED) {
             log_warn("sweep.failed", KV_ERR(&err));
         } else if (n > 0) {
             log_debug("sweep.removed", KV_U64("files", n));
@@ -275,7 +276,7 @@ static void tick(void *ctx)
     if (is_asked) {
         c->phase = PHASE_NONE; /* all of it, from the beginning */
     } else if (is_due) {
-        atomic_store(&c->is_repair, true);
+        atomic_store(&c->is_repair, !atomic_load(&c->s->is_readonly));
     }
     if (is_asked || is_due) {
         pass(c);

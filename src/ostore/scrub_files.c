@@ -156,6 +156,10 @@ static int gather(struct known *k, char kind, struct err *err)
 
 int files_sweep(struct ostore *s, uint64_t min_age_ns, uint64_t *ret_n, struct err *err)
 {
+    *ret_n = 0;
+    if (atomic_load(&s->is_readonly)) {
+        return 0; /* what the index does not name may be named by a record that cannot be read now */
+    }
     struct known k = {.s = s, .ids = omap_new()};
     /* First the ids that come meanwhile, then the index: what is committed is in one of them. */
     pthread_mutex_lock(&s->sweep_lock);
@@ -166,7 +170,6 @@ int files_sweep(struct ostore *s, uint64_t min_age_ns, uint64_t *ret_n, struct e
     rc = rc < 0 ? rc : gather(&k, IX_PART, err);
     /* An object may have become an old version between the two walks. */
     rc = rc < 0 ? rc : gather(&k, IX_OLD, err);
-    *ret_n = 0;
     if (rc == 0) {
         rc = shard_sweep(s->shards, is_known, &k, min_age_ns, ret_n, err);
     }

@@ -160,6 +160,10 @@ int op_create_bucket(struct s3_call *c, const void *input, void *output, struct 
         if ((r = ostore_bucket(c->store, c->t.bucket, &b, err)) < 0) {
             return r;
         }
+        if (!str_eq(b->account, c->who.account)) { /* deleted, and made by somebody else */
+            obucket_unref(b);
+            return fail(err, -ENOENT, "NoSuchBucket", "%s", "");
+        }
         const struct obucket *before = c->bucket;
         c->bucket = b;
         r = conf_put(c, &conf_tags, &tagging, err);
@@ -183,7 +187,7 @@ int op_head_bucket(struct s3_call *c, const void *input, void *output, struct er
 int op_delete_bucket(struct s3_call *c, const void *input, void *output, struct err *err)
 {
     struct err e = ERR_INIT;
-    int r = ostore_bucket_delete(c->store, c->bucket->name, &e);
+    int r = ostore_bucket_delete(c->store, c->bucket->name, c->bucket->number, &e);
     if (r == 0) {
         return 0;
     }

@@ -28,7 +28,8 @@ int conf_put(struct s3_call *c, const struct conf_form *f, const void *v, struct
     if (!buf_ok(&xml)) {
         return fail(err, -E2BIG, "EntityTooLarge", "%s", "");
     }
-    return ostore_bucket_configure(c->store, c->bucket->name, f->which, buf_str(&xml), err);
+    return ostore_bucket_configure(c->store, c->bucket->name, c->bucket->number, f->which,
+                                   buf_str(&xml), err);
 }
 
 int conf_remove(struct s3_call *c, const struct conf_form *f, struct err *err)
@@ -36,7 +37,8 @@ int conf_remove(struct s3_call *c, const struct conf_form *f, struct err *err)
     if (!conf_is_set(c->bucket, f)) {
         return 0;
     }
-    return ostore_bucket_configure(c->store, c->bucket->name, f->which, STR_NONE, err);
+    return ostore_bucket_configure(c->store, c->bucket->name, c->bucket->number, f->which,
+                                   STR_NONE, err);
 }
 
 bool conf_is_set(const struct obucket *b, const struct conf_form *f)

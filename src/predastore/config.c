@@ -32,8 +32,8 @@ int op_put_bucket_versioning(struct s3_call *c, const void *input, void *output,
         return fail(err, -ENOSYS, "NotImplemented", "MFA delete is not implemented");
     }
     const char byte = is_enabled ? OSTORE_ENABLED : OSTORE_SUSPENDED;
-    return ostore_bucket_configure(c->store, c->bucket->name, OCONF_VERSIONING, str_n(&byte, 1),
-                                   err);
+    return ostore_bucket_configure(c->store, c->bucket->name, c->bucket->number,
+                                   OCONF_VERSIONING, str_n(&byte, 1), err);
 }
 
 /* ---- encryption: everything is sealed with AES-256, or nothing is ---- */

@@ -117,9 +117,9 @@ static void make_bucket(struct world *w, const char *name, bool is_versioned, co
     buf_fmt(&xml, "<LifecycleConfiguration>%s</LifecycleConfiguration>", rules);
     if (ostore_bucket_create(w->store, str_c(name), STR("123456789012"), STR("us-east-1"), &e) <
             0 ||
-        (is_versioned && ostore_bucket_configure(w->store, str_c(name), OCONF_VERSIONING,
+        (is_versioned && ostore_bucket_configure(w->store, str_c(name), 0, OCONF_VERSIONING,
                                                  str_n(&on, 1), &e) < 0) ||
-        ostore_bucket_configure(w->store, str_c(name), OCONF_LIFECYCLE, buf_str(&xml), &e) <
+        ostore_bucket_configure(w->store, str_c(name), 0, OCONF_LIFECYCLE, buf_str(&xml), &e) <
             0) {
         fail_msg("%s: %s", e.name, e.msg);
     }
@@ -400,7 +400,7 @@ static void test_new_rules_are_looked_at_at_once(void **state)
     later(w, 5 * DAY);
     assert_listed(w, "b", OLIST_OBJECTS, "k");
     assert_int_equal(
-        ostore_bucket_configure(w->store, STR("b"), OCONF_LIFECYCLE,
+        ostore_bucket_configure(w->store, STR("b"), 0, OCONF_LIFECYCLE,
                                 STR("<LifecycleConfiguration>" RULE(
                                     "r", PREFIX("k") DAYS("1")) "</LifecycleConfiguration>"),
                                 &e),

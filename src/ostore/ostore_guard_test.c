@@ -1,0 +1,223 @@
+#include "ostore/ostore_int.h"
+#include "ostore/ostore_world.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <unistd.h>
+
+/* What must not get lost, and what must not come back, when something went wrong before. */
+
+#define assert_ok(w, rc)                                                           \
+    do {                                                                           \
+        int rc_ = (rc);                                                            \
+        if (rc_ < 0) {                                                             \
+            fail_msg("%s: %d %s %s", #rc, rc_, (w)->err.name ? (w)->err.name : "", \
+                     (w)->err.msg);                                                \
+        }                                                                          \
+    } while (0)
+
+static int n_shards;
+
+static int count_shard(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+    n_shards += kind == FTW_F && strstr(path, "/data/") != NULL;
+    return 0;
+}
+
+static int shards_of(const struct world *w)
+{
+    n_shards = 0;
+    for (unsigned i = 0; i < w->o.n_drives; i++) {
+        assert_int_equal(nftw(w->drives[i], count_shard, 16, FTW_PHYS), 0);
+    }
+    return n_shards;
+}
+
+/* The record may be durable although the change failed: then the next start names the files. */
+static void a_change_in_doubt_keeps_the_files_of_its_body(void **state)
+{
+    struct world w;
+    world_init(&w, 1, 0);
+    world_open(&w);
+    struct oput *p = world_body(&w, world_bytes(&w, 400000, 1));
+    assert_non_null(p);
+    assert_int_equal(shards_of(&w), 1);
+    ostore_fail(w.s, "the index could not be written");
+    oput_free(p);
+    pins_settle(w.s->pins);
+    assert_int_equal(shards_of(&w), 1);
+    world_done(&w);
+}
+
+static void flip(const struct world *w, unsigned drive, unsigned segment, off_t off)
+{
+    char path[192], c = 0;
+    (void)snprintf(path, sizeof(path), "%s/log/seg-%016x", w->drives[drive], segment);
+    AUTO_FD fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &c, 1, off), 1);
+    c = (char)(c ^ 0x40);
+    assert_int_equal(pwrite(fd, &c, 1, off), 1);
+}
+
+static void scrub(struct world *w, bool is_repair)
+{
+    struct ostore_scrub st;
+    assert_ok(w, ostore_scrub_start(w->s, is_repair, &w->err));
+    for (int i = 0; i < 400; i++) {
+        ostore_scrub_status(w->s, &st);
+        if (!st.is_running) {
+            return;
+        }
+        (void)usleep(25000);
+    }
+    fail_msg("the scrub does not end");
+}
+
+/* What a damaged log does not name is not an orphan: the record may come back with a drive. */
+static void a_scrub_of_a_damaged_store_removes_no_body(void **state)
+{
+    struct world w;
+    struct oversion v;
+    struct str got;
+    world_init(&w, 1, 0);
+    world_open(&w);
+    const struct obucket *b = world_bucket(&w, "films");
+    assert_ok(&w, world_put(&w, b, STR("a"), world_bytes(&w, 400000, 1), NULL));
+    assert_ok(&w, world_put(&w, b, STR("z"), world_bytes(&w, 100, 2), NULL));
+    assert_int_equal(ostore_get(w.s, b, STR("a"), NULL, 0, w.a, &v, NULL), 0);
+    off_t off = v.off + 100;
+    unsigned segment = (unsigned)v.segment;
+    obucket_unref(b);
+    world_close(&w);
+    flip(&w, 0, segment, off);
+    w.o.is_index_discarded = true;
+    world_open(&w);
+    struct ostore_stats st;
+    ostore_stats(w.s, &st);
+    assert_true(st.is_readonly);
+    scrub(&w, true);
+    scrub(&w, false);
+    world_close(&w);
+    flip(&w, 0, segment, off); /* as when the drive with the good copy is there again */
+    world_open(&w);
+    b = world_bucket(&w, "films");
+    assert_ok(&w, world_read(&w, b, STR("a"), NULL, &got, NULL));
+    assert_int_equal(got.n, 400000);
+    obucket_unref(b);
+    world_done(&w);
+}
+
+/* Whoever only looks removes nothing. */
+static void a_scrub_that_does_not_repair_sweeps_nothing(void **state)
+{
+    struct world w;
+    char path[256];
+    world_init(&w, 1, 0);
+    world_open(&w);
+    const struct obucket *b = world_bucket(&w, "films");
+    assert_ok(&w, world_put(&w, b, STR("a"), world_bytes(&w, 400000, 1), NULL));
+    obucket_unref(b);
+    struct oput *p = world_body(&w, world_bytes(&w, 400000, 2));
+    char hex[3];
+    (void)snprintf(hex, sizeof(hex), "%02x", oput_body(p)->id[0]);
+    oput_free(p);
+    assert_int_equal(shards_of(&w), 1);
+    (void)snprintf(path, sizeof(path), "%s/data/%s/%s112233445566778899aabbccddeeff.0",
+                   w.drives[0], hex, hex);
+    AUTO_FD fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    scrub(&w, false);
+    assert_int_equal(shards_of(&w), 2);
+    scrub(&w, true);
+    assert_int_equal(shards_of(&w), 1);
+    world_done(&w);
+}
+
+static void put_many(struct world *w, const struct obucket *b, char first, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        char key[16];
+        (void)snprintf(key, sizeof(key), "%c%02u", first, i);
+        assert_ok(w, world_put(w, b, str_c(key), world_bytes(w, 4000, i), NULL));
+    }
+}
+
+/* A rebuilt index does not know of overwritten records that are still in the log: tombstones that
+ * are made later must hold them down all the same. */
+static void the_deleted_stays_deleted_after_two_rebuilds(void **state)
+{
+    struct world w;
+    uint64_t freed = 0;
+    struct str got;
+    world_init(&w, 1, 0);
+    w.o.segment_size = 65536;
+    world_open(&w);
+    const struct obucket *b = world_bucket(&w, "films");
+    /* A segment that lives on, with the first body of a key in it. */
+    assert_ok(&w, world_put(&w, b, STR("key"), world_bytes(&w, 1000, 1), NULL));
+    put_many(&w, b, 'a', 15);
+    /* The next, which dies: with the second body. */
+    assert_ok(&w, world_put(&w, b, STR("key"), world_bytes(&w, 1000, 2), NULL));
+    put_many(&w, b, 'f', 12);
+    obucket_unref(b);
+    world_again(&w, true);
+    b = world_bucket(&w, "films");
+    assert_ok(&w, world_delete(&w, b, STR("key"), NULL, NULL));
+    for (unsigned i = 0; i < 12; i++) {
+        char key[16];
+        (void)snprintf(key, sizeof(key), "f%02u", i);
+        assert_ok(&w, world_delete(&w, b, str_c(key), NULL, NULL));
+    }
+    obucket_unref(b);
+    for (int i = 0; i < 3; i++) {
+        world_again(&w, false); /* each start begins a new segment */
+        assert_ok(&w, ostore_compact(w.s, &freed, &w.err));
+    }
+    world_again(&w, true);
+    b = world_bucket(&w, "films");
+    assert_int_equal(world_read(&w, b, STR("key"), NULL, &got, NULL), -ENOENT);
+    assert_int_equal(b->n_objects, 15);
+    obucket_unref(b);
+    world_done(&w);
+}
+
+/* Another account may have made a bucket of that name meanwhile. */
+static void a_bucket_that_was_made_anew_is_another(void **state)
+{
+    struct world w;
+    world_init(&w, 1, 0);
+    world_open(&w);
+    const struct obucket *old = world_bucket(&w, "films");
+    assert_ok(&w, ostore_bucket_delete(w.s, STR("films"), old->number, &w.err));
+    assert_ok(&w, ostore_bucket_create(w.s, STR("films"), STR("444455556666"), STR("eu-west-1"),
+                                       &w.err));
+    assert_int_equal(ostore_bucket_configure(w.s, STR("films"), old->number, OCONF_LIFECYCLE,
+                                             STR("<all/>"), &w.err),
+                     -ENOENT);
+    err_clear(&w.err);
+    assert_int_equal(ostore_bucket_delete(w.s, STR("films"), old->number, &w.err), -ENOENT);
+    assert_string_equal(w.err.name, "NoSuchBucket");
+    obucket_unref(old);
+    const struct obucket *now = world_bucket(&w, "films");
+    assert_int_equal(now->conf[OCONF_LIFECYCLE].n, 0);
+    obucket_unref(now);
+    world_done(&w);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1) { /* a part of a test's name: only that one */
+        cmocka_set_test_filter(argv[1]);
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_change_in_doubt_keeps_the_files_of_its_body),
+        cmocka_unit_test(a_scrub_of_a_damaged_store_removes_no_body),
+        cmocka_unit_test(a_scrub_that_does_not_repair_sweeps_nothing),
+        cmocka_unit_test(the_deleted_stays_deleted_after_two_rebuilds),
+        cmocka_unit_test(a_bucket_that_was_made_anew_is_another),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
