@@ -12,6 +12,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -456,15 +458,47 @@ static void test_abort(void **state)
     tw_each(case_abort, (struct http_server_opts){0}, true);
 }
 
+/* A unix socket tells whose process is at its other end; TCP does not. */
+static void test_peer_uid(void **state)
+{
+    struct fixture f;
+    struct tc c;
+    struct tc_answer a;
+    char want[32];
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    tw_begin(&f, (struct http_server_opts){0}, false, false);
+    snprintf(at.sun_path, sizeof(at.sun_path), "%s/s", f.dir);
+    int ln = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(ln, (struct sockaddr *)&at, sizeof(at)), 0);
+    assert_int_equal(listen(ln, 8), 0);
+    assert_int_equal(http_server_listen_fd(f.s, ln, NULL), 0);
+    assert_int_equal(tw_connect(&f, &c), 0);
+    tc_send(&c, "GET /uid HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_int_equal(tc_read(&c, &a, false), 200);
+    snprintf(want, sizeof(want), "%d 0", -ENOTSOCK);
+    assert_string_equal(a.body, want);
+    tc_close(&c);
+    c = (struct tc){.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    assert_int_equal(connect(c.fd, (struct sockaddr *)&at, sizeof(at)), 0);
+    tc_send(&c, "GET /uid HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_int_equal(tc_read(&c, &a, false), 200);
+    snprintf(want, sizeof(want), "0 %u", (unsigned)getuid());
+    assert_string_equal(a.body, want);
+    tc_close(&c);
+    unlink(at.sun_path);
+    tw_end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_basic),    cmocka_unit_test(test_pipelined),
-        cmocka_unit_test(test_pieces),   cmocka_unit_test(test_bad),
-        cmocka_unit_test(test_continue), cmocka_unit_test(test_early),
-        cmocka_unit_test(test_stream),   cmocka_unit_test(test_broken),
-        cmocka_unit_test(test_abort),    cmocka_unit_test(test_hold),
-        cmocka_unit_test(test_collect),  cmocka_unit_test(test_small_chunks),
+        cmocka_unit_test(test_peer_uid),     cmocka_unit_test(test_basic),
+        cmocka_unit_test(test_pipelined),    cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_bad),          cmocka_unit_test(test_continue),
+        cmocka_unit_test(test_early),        cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_broken),       cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_hold),         cmocka_unit_test(test_collect),
+        cmocka_unit_test(test_small_chunks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,6 +61,22 @@ static void in_thread(void *(*fn)(void *), void *ctx)
     pthread_detach(t);
 }
 
+/* Every second piece is given, not copied. */
+static size_t send_piece(struct http_req *req, struct str bytes, bool is_given, bool is_last)
+{
+    if (!is_given) {
+        return http_body_more(req, bytes, is_last);
+    }
+    char *p = NULL;
+    struct chunkq_block *unused = http_piece_new(bytes.n, &p);
+    http_piece_free(unused);
+    struct chunkq_block *piece = http_piece_new(bytes.n + 100, &p); /* need not be filled */
+    if (bytes.n) {
+        memcpy(p, bytes.p, bytes.n);
+    }
+    return http_body_give(req, piece, bytes.n, is_last);
+}
+
 /* Sends 'n_want' bytes in pieces of 10,000, no more than 64 KiB ahead of the peer. */
 static void pump(struct http_req *req, void *ctx)
 {
@@ -71,7 +87,8 @@ static void pump(struct http_req *req, void *ctx)
         size_t n = MIN(sizeof(piece), u->n_want - u->n_sent);
         u->n_sent += n;
         bool is_last = u->n_sent == u->n_want;
-        size_t queued = http_body_more(req, str_n(piece, n), is_last);
+        bool is_given = (u->n_sent / sizeof(piece)) % 2;
+        size_t queued = send_piece(req, str_n(piece, n), is_given, is_last);
         if (is_last) {
             return;
         }
@@ -137,6 +154,14 @@ static void on_end(struct http_req *req, void *user, struct str body)
     atomic_fetch_add(&u->call->n_ends, 1);
     const struct http_head *h = http_req_head(req);
     uint64_t n = 0;
+    if (str_eqc(h->path, "/uid")) {
+        char text[32];
+        uid_t uid = 0;
+        int r = http_req_peer_uid(req, &uid);
+        snprintf(text, sizeof(text), "%d %u", r, (unsigned)uid);
+        answer(req, 200, str_c(text));
+        return;
+    }
     if (str_eqc(h->path, "/echo")) {
         http_body_more(req, STR(""), true);
     } else if (str_eqc(h->path, "/late")) {

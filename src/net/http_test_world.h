@@ -17,6 +17,7 @@
  *   /late    answered by a thread  /stream/N  N bytes, sized when a query is there
  *   /collect the body, collected by the server
  *   /hold    held for a while after the answer
+ *   /uid     "<result> <uid>" of the peer
  *   /short /long /break  broken promises      /empty 204      else "METHOD size-of-body" */
 struct call {
     atomic_int n_heads, n_ends, n_aborts, n_dones;
