@@ -198,6 +198,17 @@ class Node(unittest.TestCase):
         self.ok("admin", "state", "restore", "--force", dump)
         self.assertNotIn("made after the dump", [a["name"] for a in self.js("get", "accounts")])
 
+    def test_services_may_have_many_files(self):
+        """A shell allows 1024, which is few connections."""
+        with open(f"/proc/{self.supervisor()}/task/{self.supervisor()}/children") as f:
+            pids = f.read().split()
+        self.assertEqual(len(pids), 4)
+        for pid in pids:
+            with open(f"/proc/{pid}/limits") as f:
+                soft, hard = next(line for line in f if line.startswith("Max open files")).split()[3:5]
+            self.assertEqual(soft, hard)
+            self.assertGreaterEqual(int(soft), 4096)
+
     def test_storage(self):
         """What there is of objects when nobody has stored any."""
         self.assertEqual(self.js("admin", "storage", "check"), {"problems": [], "status": "ok"})

@@ -13,6 +13,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 LOG_MODULE("spx.supervise");
@@ -31,6 +32,7 @@ LOG_MODULE("spx.supervise");
  * before, cut off from its supervisor, may still be serving its last requests on the same port. */
 #define FIRST_DEATHS_MAX 6u
 #define STOP_LIMIT_NS    (40 * NS_PER_S)
+#define MAX_FILES        65536u /* as in the units of systemd: a shell's 1024 are few connections */
 
 /*              spawn              health answered
  *   DOWN ----------------> STARTING ------------> READY
@@ -66,6 +68,7 @@ struct sup {
     struct svc v[MAX_SERVICES];
     size_t n, next; /* 'next' is being started; n = all answered once */
     bool is_stopping;
+    uint64_t max_files;
     size_t stopping; /* index + 1 of the one that is being stopped */
     struct loop_timer *kill_timer;
     struct err err; /* why the first start failed */
@@ -274,6 +277,7 @@ static int spawn(struct svc *s, struct err *err)
         .err_fd = pipe_fds[1],
         .has_new_session = true,
         .has_no_core = true,
+        .max_files = s->sup->max_files,
         /* Services survive any end; one that ends slowly would hold its port when we come back. */
         .death_signal = SIGKILL,
     };
@@ -387,9 +391,25 @@ static void done_service(struct svc *s)
     logfile_free(s->log);
 }
 
+/* As many as wanted, or as may be: who is not root (or in a container) cannot raise the limit. */
+static uint64_t file_limit(void)
+{
+    struct rlimit lim;
+    if (getrlimit(RLIMIT_NOFILE, &lim) < 0) {
+        return 0;
+    }
+    if (lim.rlim_max < MAX_FILES) {
+        const struct rlimit more = {lim.rlim_cur, MAX_FILES};
+        if (setrlimit(RLIMIT_NOFILE, &more) == 0) {
+            lim = more;
+        }
+    }
+    return MIN((uint64_t)lim.rlim_max, (uint64_t)MAX_FILES);
+}
+
 int supervise_run(const struct supervise_opts *o, struct err *err)
 {
-    struct sup sup = {.o = o, .loop = loop_new()};
+    struct sup sup = {.o = o, .loop = loop_new(), .max_files = file_limit()};
     int r = o->n_services > MAX_SERVICES ? fail(err, -E2BIG, "StartFailed", "too many services")
                                          : loop_signals(sup.loop, on_signal, NULL, &sup, err);
     sup.pool = pool_new("health", 2, MAX_SERVICES);
