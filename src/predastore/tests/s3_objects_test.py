@@ -331,7 +331,8 @@ class Objects(unittest.TestCase):
         for i, p in enumerate(parts):
             r = self.s3.get_object(Bucket=self.b, Key="m", PartNumber=i + 1, ChecksumMode="ENABLED")
             self.assertEqual(r["Body"].read(), p)
-            self.assertEqual((r["PartsCount"], r["ResponseMetadata"]["HTTPStatusCode"]), (3, 206))
+            self.assertEqual((r["PartsCount"], r["ResponseMetadata"]["HTTPStatusCode"], r["ChecksumType"]), (3, 206, "COMPOSITE"))
+            self.assertEqual(r["ChecksumSHA256"], done[i]["ChecksumSHA256"])
         off = 5 * MIB - 100
         r = self.s3.get_object(Bucket=self.b, Key="m", Range=f"bytes={off}-{off + 199}")
         self.assertEqual(r["Body"].read(), whole[off:off + 200])
