@@ -181,7 +181,7 @@ static bool is_zero_id(const uint8_t id[OREC_ID_SIZE])
 /* In the order of types: the same record gives the same bytes. */
 static void write_fields(struct writer *w, const struct orec *r, uint32_t want)
 {
-    if (want & FIELD_BIT(FIELD_BUCKET)) {
+    if ((want & FIELD_BIT(FIELD_BUCKET)) || r->bucket != 0) {
         field_u64(w, FIELD_BUCKET, r->bucket);
     }
     if (r->key.n > 0) {
