@@ -173,6 +173,10 @@ static int copy_bytes(struct s3_call *c, const struct source *s, uint64_t off, u
     if (r == 0) {
         r = s3_sum_end(&sum, &res, NULL, NULL, err);
     }
+    if (r < 0 && ch->body) {
+        oput_free(ch->body); /* it may be hashing into 'sum' still */
+        ch->body = NULL;
+    }
     s3_sum_done(&sum);
     if (r < 0) {
         return r;
@@ -306,7 +310,9 @@ static void copy_answer(struct s3_call *c, const struct ochange *ch, const struc
     out->copy_source_version_id = source_version(c, s);
     out->server_side_encryption = front_sse(c, false);
     out->expiration = s3_expiration(c->arena, c->bucket, &v);
-    out->version_id = s3_made_version(c->arena, ch);
+    if (ch->is_version_made) { /* unlike a put's, a null version is named */
+        out->version_id = s3_version_text(c->arena, ch->version);
+    }
 }
 
 int op_copy_object(struct s3_call *c, const void *input, void *output, struct err *err)

@@ -371,6 +371,28 @@ static void answer(struct complete *k, const struct ochange *ch,
     }
 }
 
+/* A condition that holds, but of an object that was written after the upload began: AWS wants such
+ * an upload done again. Whether it holds the store decides; what comes in between changes that. */
+static int check_since(const struct complete *k, const struct ochange_if *cond, struct err *err)
+{
+    struct s3_call *c = k->c;
+    struct oversion now;
+    bool is_tag = str_is_set(cond->match) && !str_eqc(cond->match, "*");
+    bool is_none = str_eqc(cond->none_match, "*");
+    if ((!is_tag && !is_none) ||
+        ostore_get(c->store, c->bucket, c->t.key, NULL, 0, c->arena, &now, NULL) < 0 ||
+        now.rec.origin_lsn < k->have.upload.origin_lsn) {
+        return 0;
+    }
+    bool is_marker = now.rec.kind == OREC_MARKER;
+    if (is_none ? !is_marker : is_marker || !str_eq(cond->match, now.rec.etag)) {
+        return 0;
+    }
+    rest_extra_add(&c->t.extra, "Condition", is_none ? STR("If-None-Match") : STR("If-Match"));
+    rest_extra_add(&c->t.extra, "Key", c->t.key);
+    return fail(err, -EBUSY, "ConditionalRequestConflict", "%s", "");
+}
+
 static int complete(struct complete *k, struct ochange *ch, struct err *err)
 {
     struct s3_call *c = k->c;
@@ -384,6 +406,9 @@ static int complete(struct complete *k, struct ochange *ch, struct err *err)
         r = choose_all(k, err);
         if (r == 0) {
             r = finish_sum(k, &ch->rec, err);
+        }
+        if (r == 0) {
+            r = check_since(k, &ch->cond, err);
         }
         s3_sum_multi_done(&k->multi);
         if (r < 0) {

@@ -7,6 +7,7 @@ from s3lib import MIB, S3Test, main, md5
 
 GONE = "HPniJFCxqTsMuIH9KX8K8wEjNUgmABCD"  # looks like a version id, is none
 PRECONDITION = "At least one of the pre-conditions you specified did not hold"
+CONFLICT = "The conditional request cannot succeed due to a conflicting operation against this resource."
 MALFORMED = "The XML you provided was not well-formed or did not validate against our published schema"
 NO_UPLOAD = "The specified upload does not exist. The upload ID may be invalid, or the upload may have been aborted or completed."
 NO_METHOD = "The specified method is not allowed against this resource."
@@ -312,8 +313,16 @@ class Multipart(Says):
         self.says(412, "PreconditionFailed", self.complete(b, u, parts, IfMatch='"' + 32 * "0" + '"'), PRECONDITION, Condition="If-Match")
         c.delete_object(Bucket=b, Key="k")
         self.says(404, "NoSuchKey", self.complete(b, u, parts, IfMatch=tag), "The specified key does not exist.", Key="k")
-        c.put_object(Bucket=b, Key="k", Body=b"k")
+        c.put_object(Bucket=b, Key="k", Body=b"k")  # the same tag, but written while the upload was open
+        self.says(409, "ConditionalRequestConflict", self.complete(b, u, parts, IfMatch=tag), CONFLICT, Condition="If-Match", Key="k")
+        u, parts = self.upload(b)
         self.complete(b, u, parts, IfMatch=tag)()
+        v = self.bucket("k", versioned=True)
+        u, parts = self.upload(v)
+        c.delete_object(Bucket=v, Key="k")
+        self.says(409, "ConditionalRequestConflict", self.complete(v, u, parts, IfNoneMatch="*"), CONFLICT, Condition="If-None-Match", Key="k")
+        u, parts = self.upload(v)
+        self.complete(v, u, parts, IfNoneMatch="*")()
 
     def test_copied_ranges(self):
         c, b = self.c, self.bucket("0123456789")
