@@ -239,7 +239,8 @@ struct relay_req *relay_begin(struct relay *r, struct http_req *req, struct str 
         .is_head_method = str_eqc(h->method, "HEAD"),
         .has_body = h->has_body,
         .is_chunked = h->is_chunked,
-        .is_waiting = h->has_body && str_is_set(http_header_get(h, "Expect")),
+        /* What is no expectation is passed over by predastore too: no 100 would ever come. */
+        .is_waiting = h->has_body && str_ieqc(http_header_get(h, "Expect"), "100-continue"),
     };
     atomic_fetch_add(&r->n_requests, 1);
     int rc = q->w ? attach(q, false) : -EAGAIN;

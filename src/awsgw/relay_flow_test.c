@@ -239,6 +239,26 @@ static void test_expect_is_answered_by_predastore(void **state)
     tc_close(&c);
 }
 
+static void test_an_expectation_that_is_none_is_not_waited_for(void **state)
+{
+    static const char *const values[] = {"200", "", "100-continue2"};
+    for (size_t i = 0; i < ARRAY_LEN(values); i++) {
+        struct tc c;
+        struct tc_answer a;
+        char head[200];
+        (void)snprintf(
+            head, sizeof(head),
+            "PUT /x HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\nExpect: %s\r\n\r\nbody",
+            values[i]);
+        open_client(&c);
+        tc_send(&c, head);
+        assert_true(tc_is_readable(&c, 5000));
+        assert_int_equal(tc_read(&c, &a, false), 200);
+        assert_string_equal(a.body, "4");
+        tc_close(&c);
+    }
+}
+
 static void test_a_refusal_overtakes_the_body(void **state)
 {
     struct tc c;
@@ -467,6 +487,7 @@ int main(void)
         CASE(test_answers_of_all_forms),
         CASE(test_bodies_of_all_sizes_and_forms),
         CASE(test_expect_is_answered_by_predastore),
+        CASE(test_an_expectation_that_is_none_is_not_waited_for),
         CASE(test_a_refusal_overtakes_the_body),
         CASE(test_predastore_breaks),
         CASE(test_predastore_is_not_there),
