@@ -451,7 +451,8 @@ static int apply_gone(struct itx *t, const struct irec *r, bool keeps_body, stru
     struct ival v, cur;
     ikey_object(&k_object, p->bucket, p->key);
     /* A tombstone may have outlived all versions with ids, its own too: the latest is not meant. */
-    if (t->is_blind && !has_ids(t, p->bucket) && origin == r->lsn && index_is_null(p->version)) {
+    if (t->is_blind && !has_ids(t, p->bucket) && origin == r->lsn &&
+        index_is_null(p->version)) {
         itx_del(t, &k_object);
         return 0;
     }

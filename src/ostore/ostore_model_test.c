@@ -346,9 +346,9 @@ static void do_versioning(struct run *r, struct mbucket *b)
     }
     b->versioning = rnd(r, 2) ? OSTORE_ENABLED : OSTORE_SUSPENDED;
     char v = (char)b->versioning;
-    assert_int_equal(
-        ostore_bucket_configure(r->w.s, str_c(b->name), 0, OCONF_VERSIONING, str_n(&v, 1), NULL),
-        0);
+    assert_int_equal(ostore_bucket_configure(r->w.s, str_c(b->name), 0, OCONF_VERSIONING,
+                                             str_n(&v, 1), NULL),
+                     0);
 }
 
 static void step(struct run *r)
@@ -407,9 +407,9 @@ static void random_run(uint32_t seed)
     }
     char v = OSTORE_ENABLED;
     r.b[1].versioning = OSTORE_ENABLED;
-    assert_int_equal(
-        ostore_bucket_configure(r.w.s, STR("versions"), 0, OCONF_VERSIONING, str_n(&v, 1), NULL),
-        0);
+    assert_int_equal(ostore_bucket_configure(r.w.s, STR("versions"), 0, OCONF_VERSIONING,
+                                             str_n(&v, 1), NULL),
+                     0);
     bool is_careful = getenv("SPX_TEST_SEED") != NULL; /* to find the step that went wrong */
     for (r.step = 0; r.step < N_STEPS; r.step++) {
         step(&r);

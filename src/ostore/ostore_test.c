@@ -322,7 +322,8 @@ static void a_tombstone_is_about_its_version_only(void **state)
     const struct obucket *b = world_bucket(&w, "films");
     struct str body = world_bytes(&w, 5000, 1);
     assert_ok(&w, world_put(&w, b, STR("k"), body, NULL));
-    assert_ok(&w, ostore_bucket_configure(w.s, STR("films"), 0, OCONF_VERSIONING, STR("\1"), &w.err));
+    assert_ok(
+        &w, ostore_bucket_configure(w.s, STR("films"), 0, OCONF_VERSIONING, STR("\1"), &w.err));
     obucket_unref(b);
     world_again(&w, false);
     b = world_bucket(&w, "films");
@@ -545,8 +546,8 @@ static void buckets_come_and_go(void **state)
         ostore_bucket_create(w.s, STR("films"), STR("444455556666"), STR("r"), &w.err),
         -EEXIST);
     assert_string_equal(w.err.name, "BucketAlreadyExists");
-    assert_ok(&w,
-              ostore_bucket_configure(w.s, STR("films"), 0, OCONF_CORS, STR("<CORS/>"), &w.err));
+    assert_ok(
+        &w, ostore_bucket_configure(w.s, STR("films"), 0, OCONF_CORS, STR("<CORS/>"), &w.err));
     const struct obucket *now = world_bucket(&w, "films");
     assert_str(now->conf[OCONF_CORS], "<CORS/>");
     assert_false(b->conf[OCONF_CORS].p != NULL); /* a moment of before */
