@@ -5,11 +5,14 @@
 #include "aws/s3_cond.h"
 #include "aws/s3_name.h"
 #include "aws/s3_range.h"
+#include "base/log.h"
 #include "base/num.h"
 #include "base/time.h"
 #include "ostore/body.h"
 
 #include <errno.h>
+
+LOG_MODULE("predastore.s3");
 
 #define PIECE      (4 * BODY_PLAIN) /* of a stream: whole blocks, which need no second copy */
 #define QUEUE_HIGH (512u * 1024)    /* unsent bytes of one answer */
@@ -391,6 +394,9 @@ static bool pump(struct front_call *fc, unsigned flags)
             return false;
         }
         if (!piece) {
+            log_warn_rl("answer.broken_off", KV_STR("req", fc->c.request_id),
+                        KV_STR("bucket", fc->c.bucket->name), KV_U64("at", rd->off),
+                        KV_ERR(&e));
             break_off(fc);
             return true;
         }

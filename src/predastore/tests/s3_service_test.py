@@ -119,6 +119,28 @@ class Service(unittest.TestCase):
         w.start("predastore")
         self.assertEqual(w.spx("admin", "storage", "check").returncode, 0)
 
+    def test_flipped_bits_are_never_sent(self):
+        """One drive, so nothing can mend it: an error, or a broken connection after good bytes; the operator is told."""
+        w, body = self.world, os.urandom(5 << 20)
+        for off in (100, 3 << 20):
+            self.s3.put_object(Bucket="service", Key="k", Body=body)
+            data = os.path.join(w.drives[0], "data")
+            path = max((os.path.join(d, f) for d, _, fs in os.walk(data) for f in fs), key=os.path.getmtime)
+            with open(path, "r+b") as f:
+                f.seek(off + 5000)
+                old = f.read(4)
+                f.seek(off + 5000)
+                f.write(bytes(x ^ 255 for x in old))
+            a = w.raw().request("GET", "/service/k")
+            if off == 100:
+                self.assertEqual((a.status, a.code), (500, "InternalError"))
+            else:
+                self.assertLess(len(a.body), len(body))
+                self.assertEqual(a.body, body[:len(a.body)])
+                self.assertIn("answer.broken_off", w.log("predastore"))
+        w.spx("admin", "storage", "scrub", check=False)
+        self.assertIn("service/k", w.spx("admin", "storage", "check", check=False).stdout)
+
     def test_users_of_the_unix_socket(self):
         """With users of their own (as installed) the peer's user decides, whatever its request says."""
         if os.geteuid() != 0:
