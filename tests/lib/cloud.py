@@ -19,6 +19,7 @@ os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 
 import boto3  # noqa: E402  (after the environment is clean)
 import botocore.config  # noqa: E402
+import botocore.exceptions  # noqa: E402
 
 REGION = "ap-southeast-2"
 
@@ -183,7 +184,16 @@ class Cloud:
         if name not in self.keys:
             a = self.spx_json("admin", "account", "create", name)
             self.keys[name] = (a["access_key_id"], a["secret_access_key"], a["account"])
+            if "predastore" in self.procs:  # a new key gets around in a moment
+                wait_for("predastore knows the key", lambda: self.is_known(name), 20)
         return self.keys[name]
+
+    def is_known(self, name):
+        try:
+            return self.client("s3", name, endpoint=f"https://127.0.0.1:{self.s3_port}").list_buckets()
+        except botocore.exceptions.ClientError as e:
+            assert e.response["Error"]["Code"] == "InvalidAccessKeyId", e
+            return None
 
     def client(self, service, account="one", endpoint=None, config=None, **kw):
         key, secret, _ = self.account(account)
