@@ -1,8 +1,8 @@
 /* olog.h — the record log: segments on several drives, the same bytes at the same place.
  * Not here: what records mean (record.h, ostore.h), which are dead (compact.h).
  * Format:   docs/formats/object-log.md.
- * Threads:  any thread may call anything. Whoever appends should be one (the committer): a sync is of
- *           all that was appended.
+ * Threads:  any thread may call anything. Whoever appends should be one (the committer): a sync
+ *           is of all that was appended.
  * Memory:   olog_open() gives, olog_close() takes. Bytes are copied.
  * Errors:   -EIO "LogFailed" when no drive of the log is left; -EUCLEAN "LogDamaged": a record
  *           that was promised is gone (which one is said); -ENOSPC; errno of the drives. */
@@ -103,9 +103,9 @@ MUST_CHECK int olog_walk(struct olog *l, uint64_t segment, olog_fn fn, void *ctx
 MUST_CHECK int olog_remove(struct olog *l, uint64_t segment, struct err *err);
 
 /* Verifies all copies of a segment, repairs what one has and another has not, and makes missing
- * copies (a replaced drive). Counts are added. The segment that is being written is left as it is, but
- * for a new one being begun when it has too few copies: so a drive has healed when all segments
- * that olog_segments() gave, that one too, were verified. */
+ * copies (a replaced drive). Counts are added. The segment that is being written is left as it is,
+ * but for a new one being begun when it has too few copies: so a drive has healed when all
+ * segments that olog_segments() gave, that one too, were verified. */
 struct olog_verify {
     uint64_t n_records, n_repaired, n_copied, n_lost;
 };

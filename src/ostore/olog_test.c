@@ -371,8 +371,8 @@ static void test_verify_repairs(void **state)
     world_free(w);
 }
 
-/* One write meets a full drive: that copy does not count. It goes with its segment, and a start makes
- * it whole even if it does not read the segment. */
+/* One write meets a full drive: that copy does not count. It goes with its segment, and a start
+ * makes it whole even if it does not read the segment. */
 static void test_copy_that_does_not_count(void **state)
 {
     for (int is_removed = 0; is_removed < 2; is_removed++) {
@@ -466,8 +466,8 @@ static void test_drive_away(void **state)
     world_free(w);
 }
 
-/* A drive fails and is replaced while the log is open: then the other one may be lost, even if nothing
- * was appended meanwhile. */
+/* A drive fails and is replaced while the log is open: then the other one may be lost, even if
+ * nothing was appended meanwhile. */
 static void test_replaced_while_open(void **state)
 {
     for (int has_appends = 0; has_appends < 2; has_appends++) {
