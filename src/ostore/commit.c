@@ -237,8 +237,8 @@ static void answer(struct cop *op)
     op->done(op);
 }
 
-/* Takes ops and evaluates them until the batch is full or one must wait for the next. Returns the list
- * of those in the batch. */
+/* Takes ops and evaluates them until the batch is full or one must wait for the next. Returns
+ * the list of those in the batch. */
 static struct cop *build(struct commit *m, struct cop **list)
 {
     struct cbatch *b = &m->b;
@@ -310,8 +310,8 @@ static int write_log(struct commit *m, struct err *err)
     return 0;
 }
 
-/* The records are durable: the index must show them before anything else happens. It is tried until it
- * works; after a restart the log would be replayed instead. */
+/* The records are durable: the index must show them before anything else happens. It is tried
+ * until it works; after a restart the log would be replayed instead. */
 static int write_index(struct commit *m, struct err *err)
 {
     struct cbatch *b = &m->b;

@@ -221,8 +221,8 @@ static uint64_t live_of(struct compact *c, uint64_t segment)
     return live > 0 ? (uint64_t)live : 0;
 }
 
-/* The closed segment with the smallest part that lives, when it is worth it: always when nothing lives,
- * else while the log is larger than 1.25 of what lives and two segments more. */
+/* The closed segment with the smallest part that lives, when it is worth it: always when
+ * nothing lives, else while the log is larger than 1.25 of what lives and two segments more. */
 static bool choose(struct compact *c, const struct inums *done, struct olog_segment *ret)
 {
     uint64_t size = 0, live = 0, largest = 0, best_live = 0;

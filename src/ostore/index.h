@@ -1,4 +1,5 @@
-/* index.h — what is in the index: its keys, and values that say where a record lies and hold its head.
+/* index.h — what is in the index: its keys, and values that say where a record lies and hold
+ * its head.
  * Not here: RocksDB (oindex.h), changes of the index by records (index_tx.h).
  * Format:   docs/formats/object-index.md.
  * Threads:  plain values.
@@ -43,15 +44,16 @@ void ikey_upload(struct ikey *k, uint64_t bucket, struct str key, const uint8_t 
 void ikey_part(struct ikey *k, const uint8_t upload[16], uint32_t number);
 void ikey_parts(struct ikey *k, const uint8_t upload[16]); /* what they begin with */
 void ikey_completed(struct ikey *k, const uint8_t upload[16]);
-/* Escaped key with 'kind' and bucket in front, without the end mark: keys that begin with 'prefix'. */
+/* Escaped key with 'kind' and bucket in front, without the end mark: keys that begin with
+ * 'prefix'. */
 void ikey_prefix(struct ikey *k, char kind, uint64_t bucket, struct str prefix);
 /* The first key behind all that begin with this one; false when there is none (all 0xff). */
 bool ikey_after(struct ikey *k);
 
 /* The key of the object in an IX_OBJECT key (borrowed). */
 struct str ikey_object_key(struct str k);
-/* Undoes the escapes of an IX_OLD or IX_UPLOAD key into 'buf' of OREC_KEY_MAX bytes; *ret_rest: what
- * follows the key. -EBADMSG. */
+/* Undoes the escapes of an IX_OLD or IX_UPLOAD key into 'buf' of OREC_KEY_MAX bytes; *ret_rest:
+ * what follows the key. -EBADMSG. */
 MUST_CHECK int ikey_unescape(struct str k, char *buf, struct str *ret_key,
                              struct str *ret_rest);
 uint64_t ikey_be64(const char *p);

@@ -2,9 +2,9 @@
 
 #include <errno.h>
 
-/* Order of versions is the order of origin lsns. Records come in the order of their lsns, but some that
- * are dead may be missing, and copies (moved) of living ones come again later. So each function
- * below compares origins before it replaces or removes anything. */
+/* Order of versions is the order of origin lsns. Records come in the order of their lsns, but
+ * some that are dead may be missing, and copies (moved) of living ones come again later. So
+ * each function below compares origins before it replaces or removes anything. */
 
 static uint64_t origin_of(const struct irec *r)
 {

@@ -37,7 +37,8 @@ struct icounts {
 };
 void icounts_init(struct icounts *c);
 void icounts_done(struct icounts *c);
-/* Reads all counts from the index. -EBADMSG: made by another version, or not whole: make it anew. */
+/* Reads all counts from the index. -EBADMSG: made by another version, or not whole: make it
+ * anew. */
 MUST_CHECK int icounts_load(struct icounts *c, struct oindex *x, struct err *err);
 
 /* Files that nothing names any more, once the change is durable. */

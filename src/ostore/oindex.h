@@ -5,8 +5,9 @@
  * Errors:   -EIO "IndexFailed" with RocksDB's text, -EUCLEAN "IndexDamaged" (rebuild it: it can be
  *           deleted), -ENOENT, -EAGAIN (nowait: not in memory).
  *
- * A batch is applied whole or not at all. After a crash the index is some earlier state of itself, never
- * a mix: one column family, flushed in order. The position in the log is a key of each batch. */
+ * A batch is applied whole or not at all. After a crash the index is some earlier state of
+ * itself, never a mix: one column family, flushed in order. The position in the log is a key of
+ * each batch. */
 #pragma once
 #include "base/arena.h"
 #include "base/err.h"

@@ -9,9 +9,9 @@
  *           "ConditionalRequestConflict", "SlowDown" (-EAGAIN: nearly full, too busy),
  *           "InsufficientStorage" (-ENOSPC), "Locked" (-EACCES), "ReadOnly" (-EROFS: damage).
  *
- * Every version is immutable. A change is one record in the log (a group of two for a rename); it is
- * acknowledged when that is durable on all drives of the log and the index shows it. Changes of one
- * key happen one after the other: conditions are checked against what is durable. */
+ * Every version is immutable. A change is one record in the log (a group of two for a rename);
+ * it is acknowledged when that is durable on all drives of the log and the index shows it.
+ * Changes of one key happen one after the other: conditions are checked against what is durable. */
 #pragma once
 #include "base/time.h"
 #include "ostore/drive.h"
@@ -85,8 +85,8 @@ struct obucket_list {
 MUST_CHECK int ostore_bucket_list(struct ostore *s, struct str account, struct str prefix,
                                   struct str after, size_t max, struct arena *a,
                                   struct obucket_list *ret, struct err *err);
-/* Blocks. Names are not checked here (system buckets have names that S3 refuses). A limit of buckets
- * per account is the caller's. */
+/* Blocks. Names are not checked here (system buckets have names that S3 refuses). A limit of
+ * buckets per account is the caller's. */
 MUST_CHECK int ostore_bucket_create(struct ostore *s, struct str name, struct str account,
                                     struct str region, struct err *err);
 /* 'number': of the bucket that is meant; one that was made since under the same name is not
@@ -149,10 +149,12 @@ struct oput_opts {
     void *ctx;
     bool is_background; /* copies, uploads of services: yields to others */
 };
-/* -EAGAIN "SlowDown" near full or too many at once; -ENOSPC "InsufficientStorage". Does not block. */
+/* -EAGAIN "SlowDown" near full or too many at once; -ENOSPC "InsufficientStorage". Does not
+ * block. */
 MUST_CHECK int oput_new(struct ostore *s, const struct oput_opts *o, struct oput **ret,
                         struct err *err);
-/* Copies all of the bytes (at most 1 MiB at a time). OPUT_WAIT: taken, but add no more until on_ready().
+/* Copies all of the bytes (at most 1 MiB at a time). OPUT_WAIT: taken, but add no more until
+ * on_ready().
  * Negative: it has failed. Does not block. */
 enum { OPUT_MORE, OPUT_WAIT };
 MUST_CHECK int oput_add(struct oput *p, struct str bytes, struct err *err);
@@ -163,8 +165,8 @@ MUST_CHECK int oput_add_wait(struct oput *p, struct str bytes, struct err *err);
 void oput_finish(struct oput *p, void (*done)(void *ctx, int rc, const struct err *err),
                  void *ctx);
 uint64_t oput_size(const struct oput *p); /* plain bytes so far */
-/* Gives up a body that was not committed (also after a failed commit); any time but while 'done' of finish is
- * outstanding. */
+/* Gives up a body that was not committed (also after a failed commit); any time but while
+ * 'done' of finish is outstanding. */
 void oput_free(struct oput *p);
 
 /* ---- changes ---- */
@@ -297,7 +299,8 @@ MUST_CHECK int ostore_scrub_start(struct ostore *s, bool is_repair, struct err *
 void ostore_scrub_status(struct ostore *s, struct ostore_scrub *ret);
 /* Puts the (empty) folder into the place of a lost drive and heals in the background. */
 MUST_CHECK int ostore_drive_replace(struct ostore *s, unsigned idx, struct err *err);
-/* One turn of compaction, now; for tests and for operators. *ret_freed: bytes given back. Blocks. */
+/* One turn of compaction, now; for tests and for operators. *ret_freed: bytes given back.
+ * Blocks. */
 MUST_CHECK int ostore_compact(struct ostore *s, uint64_t *ret_freed, struct err *err);
 /* Asks the root key again (a service that started locked). */
 MUST_CHECK int ostore_unlock(struct ostore *s, struct err *err);

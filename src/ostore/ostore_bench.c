@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
-/* ostore_bench [objects]: rows of what an operation of the store costs, apart from HTTP. Release builds. */
+/* ostore_bench [objects]: rows of what an operation of the store costs, apart from HTTP.
+ * Release builds. */
 
 static uint64_t cpu_ns(void)
 {
@@ -160,7 +161,7 @@ static void puts_by(struct world *w, const struct obucket *b, const char *what,
     row(w, what, from, threads * each);
 }
 
-static void gets(struct world *w, const struct obucket *b, uint64_t n_keys, uint64_t n,
+static void read_all(struct world *w, const struct obucket *b, uint64_t n_keys, uint64_t n,
                  bool is_read)
 {
     struct arena *a = arena_new(65536);
@@ -242,8 +243,8 @@ static void put_rows(bool is_sync_off)
     puts_by(&w, b, is_sync_off ? "put 4 KiB, 64 threads, no sync" : "put 4 KiB, 64 threads", 64,
             1000, &next);
     if (!is_sync_off) {
-        gets(&w, b, next, 200000, false);
-        gets(&w, b, next, 200000, true);
+        read_all(&w, b, next, 200000, false);
+        read_all(&w, b, next, 200000, true);
     }
     obucket_unref(b);
     world_done(&w);

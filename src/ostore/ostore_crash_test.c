@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 
 /* A list of changes one after the other; the power goes at each sync, or one call fails for want of
- * space. What is there afterwards must be what was there after some number of changes: at least those
- * that were answered, at most one more. */
+ * space. What is there afterwards must be what was there after some number of changes: at least
+ * those that were answered, at most one more. */
 
 struct crash {
     struct world w;
@@ -466,7 +466,8 @@ static void power_cut_at_every_sync(void **state)
     forget();
 }
 
-/* One call meets a full disk. Whatever is answered is true, also after a restart; then it goes on. */
+/* One call meets a full disk. Whatever is answered is true, also after a restart; then it goes
+ * on. */
 static void full_disk_at_every_call(void **state)
 {
     for (uint64_t at = 1;; at += 1 + at / 24) {

@@ -125,7 +125,8 @@ static void options(struct world *w)
     w->o.segment_size = 1 << 20;
 }
 
-/* The process that is killed: this program again, for threads of a library do not survive a fork. */
+/* The process that is killed: this program again, for threads of a library do not survive a
+ *                             fork. */
 static int child(const char *dir, int fd, uint32_t seed)
 {
     struct world world = {0}, *w = &world;

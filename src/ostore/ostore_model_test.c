@@ -5,7 +5,8 @@
 #include <stdio.h>
 
 /* Random changes of a store and of its model; they must stay the same, also after restarts with the
- * index, without it, and compaction. A failure prints the seed: SPX_TEST_SEED=n runs that one. */
+ * index, without it, and compaction. A failure prints the seed: SPX_TEST_SEED=n runs that one and
+ * compares after each step; with SPX_TEST_RUNS=m it runs m from there on. */
 
 #define N_STEPS 700
 
@@ -19,7 +20,7 @@ struct run {
     struct mbucket b[3];
     uint32_t rnd, seed, step;
     uint64_t now;
-    bool is_failed;
+    bool is_careful; /* compares after each step: to find the one that went wrong */
 };
 
 static uint64_t test_now(void *ctx)
@@ -357,7 +358,7 @@ static void step(struct run *r)
     const struct obucket *ob = world_bucket(&r->w, b->name);
     uint64_t freed;
     uint32_t what = rnd(r, 34);
-    if (getenv("SPX_TEST_SEED")) {
+    if (r->is_careful) {
         print_message("step %u: %u in %s\n", r->step, what, b->name);
     }
     switch (what) {
@@ -389,11 +390,13 @@ static void step(struct run *r)
     arena_reset(r->w.a);
 }
 
-static void random_run(uint32_t seed)
+static void random_run(uint32_t seed, bool is_careful)
 {
     static const char *const names[] = {"plain", "versions", "late"};
-    struct run r = {
-        .seed = seed, .rnd = seed * 2654435761u | 1, .now = UINT64_C(1790000000) * NS_PER_S};
+    struct run r = {.seed = seed,
+                    .rnd = seed * 2654435761u | 1,
+                    .now = UINT64_C(1790000000) * NS_PER_S,
+                    .is_careful = is_careful};
     world_init(&r.w, 1, 1);
     r.w.o.inline_max = 8192;
     r.w.o.segment_size = 256 << 10;
@@ -410,7 +413,6 @@ static void random_run(uint32_t seed)
     assert_int_equal(ostore_bucket_configure(r.w.s, STR("versions"), 0, OCONF_VERSIONING,
                                              str_n(&v, 1), NULL),
                      0);
-    bool is_careful = getenv("SPX_TEST_SEED") != NULL; /* to find the step that went wrong */
     for (r.step = 0; r.step < N_STEPS; r.step++) {
         step(&r);
         for (size_t i = 0; is_careful && i < ARRAY_LEN(r.b); i++) {
@@ -433,13 +435,16 @@ static void random_run(uint32_t seed)
 
 static void model_and_store_are_equal(void **state)
 {
-    const char *text = getenv("SPX_TEST_SEED");
-    uint64_t seed = 0, n = 6;
+    const char *text = getenv("SPX_TEST_SEED"), *runs = getenv("SPX_TEST_RUNS");
+    uint64_t seed = 1, n = 6;
     if (text && num_u64(str_c(text), UINT32_MAX, &seed) == 0) {
         n = 1;
     }
+    if (runs && num_u64(str_c(runs), 100000, &n) < 0) {
+        fail_msg("SPX_TEST_RUNS is no number");
+    }
     for (uint64_t i = 0; i < n; i++) {
-        random_run((uint32_t)(seed ? seed : i + 1));
+        random_run((uint32_t)(seed + i), text && !runs);
     }
 }
 

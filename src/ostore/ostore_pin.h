@@ -1,12 +1,13 @@
 /* ostore_pin.h — what readers hold: files and segments go only when nobody reads them any more.
  * Not here: what is dead (index_tx.h), how it is removed (the call-back).
- * Threads:  any. The lock is a leaf and never held during I/O; removals run on one thread of their own.
+ * Threads:  any. The lock is a leaf and never held during I/O; removals run on one thread of
+ *           their own.
  * Memory:   pins_open() gives, pins_close() takes, after all readers; what waits is removed then.
  * Errors:   none: what could not be removed is found by the sweep of orphans.
  *
  * A reader enters an epoch before it looks into the index, and leaves it when it has pinned what it
- * found (or gives up). Something that died is removed when all epochs that were open then are left, and
- * no pin is on it. So a slow reader holds back its own bytes, nothing else. */
+ * found (or gives up). Something that died is removed when all epochs that were open then are
+ * left, and no pin is on it. So a slow reader holds back its own bytes, nothing else. */
 #pragma once
 #include "ostore/index_tx.h"
 

@@ -229,8 +229,9 @@ void oput_free(struct oput *p)
     if (is_running) {
         return; /* the job frees it when it sees that */
     }
-    /* A change that failed is in no log, and nothing will name the files. But a store that had to stop
-     * taking changes does not know: the next start may find the record. Then the sweep decides. */
+    /* A change that failed is in no log, and nothing will name the files. But a store that had
+     * to stop taking changes does not know: the next start may find the record. Then the sweep
+     * decides. */
     if (p->is_done && p->is_large && p->rc == 0 && !atomic_load(&p->s->is_readonly)) {
         shard_remove(p->s->shards, &p->body);
     }

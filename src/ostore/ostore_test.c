@@ -312,8 +312,8 @@ static void space_of_the_dead_comes_back(void **state)
     world_done(&w);
 }
 
-/* The tombstone of a version may be the only record left that knows of ids: it is not about the null
- * version, which was found deleted after a replay of everything. */
+/* The tombstone of a version may be the only record left that knows of ids: it is not about the
+ * null version, which was found deleted after a replay of everything. */
 static void a_tombstone_is_about_its_version_only(void **state)
 {
     struct world w;
@@ -595,58 +595,10 @@ static void buckets_come_and_go(void **state)
     world_done(&w);
 }
 
-/* --- bodies on their way in --- */
-
-static void bodies_of_any_manner(void **state)
-{
-    struct world w;
-    world_init(&w, 1, 0);
-    w.o.inline_max = 16384;
-    world_open(&w);
-    const struct obucket *b = world_bucket(&w, "films");
-    struct str all = world_bytes(&w, 3000000, 7);
-    /* Of unknown size, growing out of the log. */
-    for (int turn = 0; turn < 4; turn++) {
-        static const size_t sizes[] = {0, 16384, 16385, 3000000};
-        struct oput *p = NULL;
-        struct oput_opts o = {.size = -1};
-        assert_ok(&w, oput_new(w.s, &o, &p, &w.err));
-        for (size_t at = 0; at < sizes[turn];) {
-            size_t n = MIN(sizes[turn] - at, (size_t)7001);
-            assert_ok(&w, oput_add_wait(p, str_n(all.p + at, n), &w.err));
-            at += n;
-        }
-        struct ochange c = {.kind = OCHANGE_PUT, .bucket = b, .cond = OCHANGE_IF_NONE};
-        assert_int_equal(world_finish(&w, p), 0);
-        c.body = p;
-        c.rec.key = STR("k");
-        assert_int_equal(ochange_wait(w.s, &c), 0);
-        assert_body(&w, b, STR("k"), NULL, str_n(all.p, sizes[turn]));
-    }
-    wait_for_files(&w, 1);
-    /* Given up at several moments: nothing stays. */
-    for (int turn = 0; turn < 6; turn++) {
-        struct oput *p = NULL;
-        struct oput_opts o = {.size = turn % 2 ? 100000 : 10000};
-        assert_ok(&w, oput_new(w.s, &o, &p, &w.err));
-        assert_ok(&w, oput_add_wait(p, str_n(all.p, turn < 4 ? 9000 : (size_t)o.size), &w.err));
-        if (turn >= 4) {
-            assert_int_equal(world_finish(&w, p), 0);
-        } else if (turn >= 2) {
-            assert_int_equal(world_finish(&w, p), -EINVAL); /* fewer than announced */
-        }
-        oput_free(p);
-    }
-    wait_for_files(&w, 1);
-    obucket_unref(b);
-    world_done(&w);
-}
-
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_and_large_bodies),
-        cmocka_unit_test(bodies_of_any_manner),
         cmocka_unit_test(buckets_come_and_go),
         cmocka_unit_test(one_of_many_creates_wins),
         cmocka_unit_test(readers_keep_what_they_read),

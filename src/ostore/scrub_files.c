@@ -158,7 +158,8 @@ int files_sweep(struct ostore *s, uint64_t min_age_ns, uint64_t *ret_n, struct e
 {
     *ret_n = 0;
     if (atomic_load(&s->is_readonly)) {
-        return 0; /* what the index does not name may be named by a record that cannot be read now */
+        /* What the index does not name may be named by a record that cannot be read now. */
+        return 0;
     }
     struct known k = {.s = s, .ids = omap_new()};
     /* First the ids that come meanwhile, then the index: what is committed is in one of them. */
