@@ -1,8 +1,9 @@
 /* s3_auth.h — who sends an S3 request, found from its head alone, before any byte of the body.
  * Not here: POST forms (s3_form.h), the bytes of the body (s3_chunked.h, s3_sum.h), what the
  *           principal may do (policy.h).
- * The one place: a request that s3_auth_head() has not passed must not be dispatched. Header
- *           form, presigned query form, and nobody (is_anonymous); everything else is refused.
+ * The one place: a request that s3_auth_head() has not passed must not be dispatched (nor one that
+ *           s3_auth2_head() has not, when it is its business). Header form, presigned query
+ *           form, and nobody (is_anonymous); everything else is refused.
  * Threads:  no state; the cache of keys (sigv4.h) has a lock of its own.
  * Memory:   slices borrow from the request or live in the arena. s3_auth_done() wipes the key.
  * Errors:   S3's codes: "AccessDenied", "InvalidAccessKeyId", "InvalidToken", "ExpiredToken",

@@ -12,6 +12,8 @@ enum s3_auth_form { S3_AUTH_NOBODY, S3_AUTH_HEADER, S3_AUTH_QUERY };
 MUST_CHECK int s3_auth_parse(struct arena *a, const struct aws_http *head,
                              enum s3_auth_form *ret_form, struct sigv4_auth *ret,
                              struct s3_extra *extra, struct err *err);
+/* A Date or x-amz-date: "20130524T000000Z", or as HTTP and mail write them. */
+MUST_CHECK int s3_auth_date(struct str s, uint64_t *ret_ns);
 /* "<key>/<date>/<region>/<service>/aws4_request" */
 MUST_CHECK int s3_auth_parse_credential(struct str s, struct sigv4_auth *ret);
 

@@ -59,7 +59,7 @@ int s3_auth_parse_credential(struct str s, struct sigv4_auth *ret)
 /* ---- header ---- */
 
 /* As HTTP writes dates, and as mail does: the signer of Python's SDK says "-0000" for GMT. */
-static int parse_date(struct str s, uint64_t *ret_ns)
+static int parse_http_date(struct str s, uint64_t *ret_ns)
 {
     enum { HEAD = 25 }; /* "Fri, 24 May 2013 00:00:00" */
     char text[HEAD + sizeof(" GMT")] = "";
@@ -72,6 +72,14 @@ static int parse_date(struct str s, uint64_t *ret_ns)
     return time_parse_http(str_c(text), ret_ns);
 }
 
+int s3_auth_date(struct str s, uint64_t *ret_ns)
+{
+    if (!str_is_set(s)) {
+        return -EINVAL;
+    }
+    return time_parse_basic(s, ret_ns) < 0 ? parse_http_date(s, ret_ns) : 0;
+}
+
 /* x-amz-date, else Date. */
 static int header_date(struct arena *a, const struct aws_http *head, struct sigv4_auth *auth,
                        struct err *err)
@@ -80,7 +88,7 @@ static int header_date(struct arena *a, const struct aws_http *head, struct sigv
     uint64_t ns = 0;
     struct str have = aws_http_header(head, "x-amz-date");
     have = str_is_set(have) ? have : aws_http_header(head, "Date");
-    if (!str_is_set(have) || (time_parse_basic(have, &ns) < 0 && parse_date(have, &ns) < 0)) {
+    if (s3_auth_date(have, &ns) < 0) {
         return fail(err, -EACCES, "AccessDenied",
                     "AWS authentication requires a valid Date or x-amz-date header");
     }

@@ -41,7 +41,7 @@ static int mismatch(struct arena *a, struct str access_key, struct str policy,
 
 /* ---- the old signature ---- */
 
-static void hmac_sha1(struct str key, struct str data, uint8_t out[SHA1_SIZE])
+void s3_hmac_sha1(struct str key, struct str data, uint8_t out[SHA1_SIZE])
 {
     uint8_t pad[64] = {0}, inner[SHA1_SIZE];
     struct digest *d = digest_new(DIGEST_SHA1);
@@ -93,7 +93,7 @@ static int check_old(struct arena *a, const struct sigv4_opts *o, const struct s
     if (rc < 0) {
         return rc;
     }
-    hmac_sha1(key.secret, policy, mac);
+    s3_hmac_sha1(key.secret, policy, mac);
     base64_encode(str_n((const char *)mac, sizeof(mac)), &want);
     if (!str_eq_consttime(buf_str(&want), signature)) {
         return mismatch(a, scope.access_key, policy, signature, extra, err);

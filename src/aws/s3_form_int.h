@@ -7,6 +7,7 @@
 #include "aws/s3_form.h"
 #include "base/arena.h"
 #include "base/buf.h"
+#include "crypto/digest.h"
 
 enum s3_form_at {
     S3_FORM_AT_START, /* before the first boundary */
@@ -34,3 +35,6 @@ struct s3_form {
     bool has_file;
     struct str filename, file_type;
 };
+
+/* The MAC of the old signatures. (s3_form_check.c) */
+void s3_hmac_sha1(struct str key, struct str data, uint8_t out[SHA1_SIZE]);

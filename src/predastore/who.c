@@ -1,6 +1,7 @@
 /* Who sends a request, what it is about, and may they: the one place, before anything is done. */
 #include "predastore/front_int.h"
 
+#include "aws/s3_auth2.h"
 #include "base/log.h"
 #include "model/config.h"
 
@@ -97,7 +98,10 @@ static int authenticate(struct front_call *fc, struct err *err)
         return 0;
     }
     struct s3_extra x = {0};
-    int r = s3_auth_head(c->arena, &fc->f->sig, &c->rq, &fc->auth, &x, err);
+    struct str vhost_bucket = c->t.is_vhost ? c->t.bucket : STR_NONE;
+    int r = s3_auth2_is(&c->rq)
+                ? s3_auth2_head(c->arena, &fc->f->sig, &c->rq, vhost_bucket, &fc->auth, &x, err)
+                : s3_auth_head(c->arena, &fc->f->sig, &c->rq, &fc->auth, &x, err);
     s3_take_extra(c, &x);
     if (r < 0) {
         return r;
