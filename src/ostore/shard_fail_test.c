@@ -135,10 +135,11 @@ static void test_hung_and_given_up(void **state)
     atomic_store(&w->door.ops, FAULT_BIT(FAULT_PWRITE));
     new_body(w, 2, 1, &b, &c, &sw);
     atomic_store(&w->door.slow, 1);
-    assert_int_equal(shard_writer_add(sw, p, 200000, NULL), 0);
+    assert_int_equal(shard_writer_add(sw, p, 600000, NULL), 0);
     uint64_t start = time_mono_ns();
     shard_writer_free(sw);
     assert_true(time_mono_ns() - start < 3 * NS_PER_S);
+    assert_true(atomic_load(&w->door.n_calls) > 0);
     atomic_store(&w->door.slow, 0);
     body_codec_done(&c);
     world_free(w);

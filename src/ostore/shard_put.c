@@ -76,15 +76,16 @@ static int write_unit(struct wfile *f, const struct iovec *iov, int n, uint64_t 
     return r;
 }
 
-static int perform(struct wfile *f, unsigned shard, const struct wjob *j)
+/* Units that follow each other, in one call; header in front and footer behind where they belong. */
+static int write_run(struct wfile *f, unsigned shard, struct wjob *const *v, unsigned n_jobs,
+                     bool is_past)
 {
     static const uint8_t zeros[SHARD_HEAD_SIZE - SHARD_HEAD_USED];
-    struct shard_writer *w = f->w;
-    struct iovec iov[5];
+    struct iovec iov[WSTRIPES_MAX + 4];
     int n = 0;
-    uint64_t at = SHARD_HEAD_SIZE + j->off;
+    uint64_t at = SHARD_HEAD_SIZE + v[0]->off, end = 0;
     if (f->file) {
-        set_past_cache(f, is_past_cache(f, shard, j));
+        set_past_cache(f, is_past);
     } else {
         int r = open_file(f, shard);
         if (r < 0) {
@@ -95,29 +96,42 @@ static int perform(struct wfile *f, unsigned shard, const struct wjob *j)
         memcpy(&iov[n].iov_base, &(const void *){zeros}, sizeof(void *)); /* only read */
         iov[n++].iov_len = sizeof(zeros);
     }
-    if (j->unit.iov_len) {
-        iov[n++] = j->unit;
+    for (unsigned i = 0; i < n_jobs; i++) {
+        if (v[i]->unit.iov_len) {
+            iov[n++] = v[i]->unit;
+        }
+        end = v[i]->off + v[i]->unit.iov_len;
     }
-    if (j->is_last) {
-        iov[n++] = (struct iovec){f->table, 4 * (size_t)f->n_units};
+    if (v[n_jobs - 1]->is_last) {
+        if (f->n_units) {
+            iov[n++] = (struct iovec){f->table, 4 * (size_t)f->n_units};
+        }
         iov[n++] = (struct iovec){f->foot, sizeof(f->foot)};
-        n -= f->n_units == 0;
-        iov[n - 1] = (struct iovec){f->foot, sizeof(f->foot)};
     }
     int r = n ? write_unit(f, iov, n, at) : 0;
-    if (r < 0) {
-        return r;
-    }
-    uint64_t end = j->off + j->unit.iov_len;
-    if (j->is_last) {
-        return sync_file(f, shard);
-    }
-    if (!w->fs && !f->is_past_cache && end - f->flushed >= FLUSH_SIZE) {
+    if (r == 0 && !f->w->fs && !f->is_past_cache && end - f->flushed >= FLUSH_SIZE) {
         (void)sync_file_range(f->file->fd, (off_t)f->flushed, (off_t)(end - f->flushed),
                               SYNC_FILE_RANGE_WRITE); /* a hint */
         f->flushed = end;
     }
-    return 0;
+    return r;
+}
+
+static int perform(struct wfile *f, unsigned shard, struct wjob *const *v, unsigned n)
+{
+    for (unsigned i = 0; i < n;) {
+        bool is_past = is_past_cache(f, shard, v[i]);
+        unsigned end = i + 1;
+        while (end < n && is_past_cache(f, shard, v[end]) == is_past) {
+            end++;
+        }
+        int r = write_run(f, shard, v + i, end - i, is_past);
+        if (r < 0) {
+            return r;
+        }
+        i = end;
+    }
+    return v[n - 1]->is_last ? sync_file(f, shard) : 0;
 }
 
 /* --- jobs --- */
@@ -151,17 +165,23 @@ static void run(struct shard_job *sj)
     unsigned shard = (unsigned)(f - w->files);
     pthread_mutex_lock(&w->waiter->lock);
     while (f->first) {
-        struct wjob *j = f->first;
+        struct wjob *v[WSTRIPES_MAX];
+        unsigned n = 0;
+        for (struct wjob *j = f->first; j && n < WSTRIPES_MAX; j = j->next) {
+            v[n++] = j;
+        }
         bool is_skipped = f->is_failed || f->is_left;
         pthread_mutex_unlock(&w->waiter->lock);
         atomic_store(&f->job.started_ns, time_mono_ns());
-        int r = is_skipped ? 0 : perform(f, shard, j);
+        int r = is_skipped ? 0 : perform(f, shard, v, n);
         pthread_mutex_lock(&w->waiter->lock);
         if (r < 0 && !f->is_failed) {
             f->is_failed = true;
             f->rc = r;
         }
-        job_done(f, j);
+        for (unsigned i = 0; i < n; i++) {
+            job_done(f, v[i]);
+        }
     }
     f->is_running = false;
     pthread_cond_signal(&w->waiter->cond);
@@ -243,7 +263,7 @@ int shard_writer_stripe(struct shard_writer *w, struct wstripe **ret, struct err
     for (;;) {
         for (unsigned i = 0; i < WSTRIPES_MAX; i++) { /* used ones first: they are warm */
             struct wstripe *st = w->stripes[i];
-            if (st && st->n_pending == 0) {
+            if (st && st->n_pending == 0 && !st->is_held) {
                 pthread_mutex_unlock(&w->waiter->lock);
                 *ret = st;
                 return 0;
@@ -272,18 +292,17 @@ int shard_writer_stripe(struct shard_writer *w, struct wstripe **ret, struct err
 static int write_direct(struct shard_writer *w, struct wstripe *st, struct err *err)
 {
     struct wfile *f = &w->files[0];
-    f->rc = perform(f, 0, &st->jobs[0]);
+    struct wjob *j = &st->jobs[0];
+    st->is_held = false;
+    f->rc = perform(f, 0, &j, 1);
     f->is_failed = f->rc < 0;
     return f->is_failed ? look(w, err) : 0;
 }
 
-int shard_writer_post(struct shard_writer *w, struct wstripe *st, struct err *err)
+/* With the lock held: a stripe's units behind what their files have to do. */
+static void queue(struct shard_writer *w, struct wstripe *st)
 {
-    if (w->is_direct) {
-        return write_direct(w, st, err);
-    }
-    uint32_t started = 0;
-    pthread_mutex_lock(&w->waiter->lock);
+    st->is_held = false;
     for (unsigned i = 0; i < n_shards(w); i++) {
         struct wfile *f = &w->files[i];
         struct wjob *j = &st->jobs[i];
@@ -300,7 +319,24 @@ int shard_writer_post(struct shard_writer *w, struct wstripe *st, struct err *er
             f->first = j;
         }
         f->last = j;
-        if (!f->is_running) {
+    }
+}
+
+int shard_writer_post(struct shard_writer *w, struct err *err)
+{
+    unsigned n = w->n_held;
+    w->n_held = 0;
+    if (w->is_direct) {
+        return write_direct(w, w->held[0], err);
+    }
+    uint32_t started = 0;
+    pthread_mutex_lock(&w->waiter->lock);
+    for (unsigned i = 0; i < n; i++) {
+        queue(w, w->held[i]);
+    }
+    for (unsigned i = 0; i < n_shards(w); i++) {
+        struct wfile *f = &w->files[i];
+        if (f->first && !f->is_running) {
             f->is_running = true;
             started |= 1u << i;
         }

@@ -11,7 +11,7 @@
 #define WSTRIPES_MAX 3
 
 struct wstripe;
-/* One unit on its way to one file. */
+/* One unit on its way to one file. Those of one file follow each other without a gap. */
 struct wjob {
     struct wstripe *stripe;
     struct wjob *next; /* of the file, in order */
@@ -23,6 +23,7 @@ struct wjob {
 struct wstripe {
     struct shard_buf *buf; /* k units of data, m of parity */
     unsigned n_pending;    /* jobs; under waiter->lock */
+    bool is_held;          /* filled, not posted yet: the owner's thread */
     bool is_left;          /* its drives hang: the last job frees it; under waiter->lock */
     struct wjob jobs[RS_UNITS_MAX];
 };
@@ -59,10 +60,12 @@ struct shard_writer {
     uint64_t done, block;
     bool is_direct; /* one shard: written by the caller's thread */
     bool is_repair; /* files get their names at the end */
+    bool is_begun;  /* something was posted */
     bool is_finished;
     uint32_t reported; /* shards whose drives were faulted */
     int rc;
-    struct wstripe *cur, *stripes[WSTRIPES_MAX];
+    struct wstripe *cur, *stripes[WSTRIPES_MAX], *held[WSTRIPES_MAX];
+    unsigned n_held;
     struct wfile files[RS_UNITS_MAX];
 };
 
@@ -71,8 +74,8 @@ void shard_writer_unref(struct shard_writer *w);
 /* An empty stripe; waits for one when all are on their way. */
 MUST_CHECK int shard_writer_stripe(struct shard_writer *w, struct wstripe **ret,
                                    struct err *err);
-/* To the drives. Says what has failed so far, when that is too much. */
-MUST_CHECK int shard_writer_post(struct shard_writer *w, struct wstripe *st, struct err *err);
+/* The held stripes to the drives. Says what has failed so far, when that is too much. */
+MUST_CHECK int shard_writer_post(struct shard_writer *w, struct err *err);
 /* Until everything is there, or given up. */
 MUST_CHECK int shard_writer_wait(struct shard_writer *w, struct err *err);
 /* No more writes; without a finish the files are removed. */
