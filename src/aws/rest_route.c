@@ -299,6 +299,16 @@ static int check_part(struct rest_target *t, unsigned have, struct err *err)
     return 0;
 }
 
+/* SDKs write headers of presigned URLs into the query: a copy must not become an upload of nothing. */
+static bool has_source(const struct aws_http *rq, const struct rest_target *t)
+{
+    bool has = str_is_set(aws_http_header(rq, "x-amz-copy-source"));
+    for (size_t i = 0; i < t->query.n && !has; i++) {
+        has = str_ieqc(t->query.v[i].name, "x-amz-copy-source");
+    }
+    return has;
+}
+
 static int find_op(const struct aws_http *rq, struct arena *a, struct rest_target *t,
                    struct err *err)
 {
@@ -316,7 +326,7 @@ static int find_op(const struct aws_http *rq, struct arena *a, struct rest_targe
         return rc;
     }
     bool is_plain_put = level == LEVEL_OBJECT && method == AWS_M_PUT && !t->sub[0];
-    if (is_plain_put && str_is_set(aws_http_header(rq, "x-amz-copy-source"))) {
+    if (is_plain_put && has_source(rq, t)) {
         have |= AWS_NEED_SOURCE;
     }
     if (is_plain_put && (rc = check_part(t, have, err)) < 0) {

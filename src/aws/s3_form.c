@@ -4,7 +4,7 @@
 #include "base/macro.h"
 #include <errno.h>
 
-enum { MAX_ARENA = 256 << 10 };
+enum { MAX_ARENA = 256 << 10, MAX_HEADER = 8 << 10 };
 
 static int malformed(struct err *err)
 {
@@ -24,6 +24,8 @@ static int too_much(struct err *err)
 static struct str param(struct arena *a, struct str header, const char *name)
 {
     struct str rest = str_skip(header, str_cut(header, ';').n);
+    /* Each parameter is looked for in all that follows: not in a header of any length. */
+    rest.n = header.n > MAX_HEADER ? 0 : rest.n;
     while (rest.n) {
         rest = str_trim(str_skip(rest, 1));
         struct str have = str_trim(str_cut(rest, '='));

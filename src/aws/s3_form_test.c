@@ -496,9 +496,26 @@ static void test_what_a_form_wants(void **state)
     }
 }
 
+/* Anybody may send such a head: the time that it takes must not grow with the square of it. */
+static void test_headers_of_many_parameters(void **state)
+{
+    AUTO_BUF type;
+    buf_init(&type, 64u << 10);
+    buf_addc(&type, "multipart/form-data");
+    for (size_t i = 0; i < 30000; i++) {
+        buf_addc(&type, ";a");
+    }
+    buf_addc(&type, "; boundary=b");
+    struct s3_form *f = NULL;
+    struct err err = ERR_INIT;
+    assert_true(s3_form_new(buf_str(&type), &f, &err) < 0);
+    assert_string_equal(err.name, "MalformedPOSTRequest");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_headers_of_many_parameters),
         cmocka_unit_test_setup_teardown(test_documented_form, s3_test_setup, s3_test_teardown),
         cmocka_unit_test(test_bodies),
         cmocka_unit_test(test_fields_are_bounded),

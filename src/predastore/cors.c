@@ -1,4 +1,5 @@
 /* Cross-origin rules of a bucket: kept, shown, and put to use on every answer to a browser. */
+#include "predastore/front_int.h"
 #include "predastore/ops.h"
 
 #include "aws/s3_cors.h"
@@ -96,8 +97,11 @@ int s3_preflight(struct s3_call *c, struct err *err)
 
 void s3_cors_headers(const struct s3_call *c, struct rest_answer *ans)
 {
-    struct str origin = aws_http_header(&c->rq, "origin");
-    struct str method = aws_http_header(&c->rq, "access-control-request-method");
+    /* As they were sent: c->rq has the fields of a form in their place. */
+    const struct http_head *sent =
+        http_req_head(CONTAINER_OF((void *)(uintptr_t)c, struct front_call, c)->req);
+    struct str origin = http_header_get(sent, "origin");
+    struct str method = http_header_get(sent, "access-control-request-method");
     struct s3_cors rules;
     const struct http_header *v = NULL;
     size_t n = 0;

@@ -63,13 +63,8 @@ static int prepare(struct s3_call *c, const struct s3_object_identifier *o, stru
     if (o->e_tag.n) {
         ch->cond.match = s3_etag_bare(o->e_tag);
     }
-    if (o->last_modified_time.is_set) {
-        ch->cond.mtime_s = o->last_modified_time.ns / NS_PER_S;
-    }
-    if (o->size.is_set) {
-        ch->cond.size = o->size.v;
-    }
-    return allow(c, o, err);
+    int r = front_cond_more(o->size, o->last_modified_time, &ch->cond, err);
+    return r < 0 ? r : allow(c, o, err);
 }
 
 static void run_all(struct s3_call *c, const struct s3_object_identifier_list *list,

@@ -143,6 +143,9 @@ void put_commit(struct front_call *fc, void (*answer)(struct front_call *fc));
 void front_change(struct front_call *fc, void (*answer)(struct front_call *fc));
 /* If-Match and If-None-Match of a write. */
 void front_cond(const struct s3_call *c, struct ochange_if *ret);
+/* Size and time of the version that a delete means. */
+MUST_CHECK int front_cond_more(struct opt_i64 size, struct opt_time mtime,
+                               struct ochange_if *ret, struct err *err);
 /* x-amz-server-side-encryption of what is written now, or of a body. */
 struct str front_sse(const struct s3_call *c, bool is_sealed);
 

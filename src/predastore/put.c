@@ -69,18 +69,34 @@ void put_commit(struct front_call *fc, void (*answer)(struct front_call *fc))
     oput_finish(fc->in.put, put_stored, fc);
 }
 
-/* "*" and one ETag, with or without quotes; the store compares them at the moment of the change. */
-static struct str one_etag(struct str text)
-{
-    struct str t = str_trim(text);
-    return t.n ? s3_etag_bare(t) : STR_NONE;
-}
-
+/* "*" and one ETag, with or without quotes; the store compares them at the moment of the change.
+ * A header without a value is a condition that nothing meets, not none. */
 void front_cond(const struct s3_call *c, struct ochange_if *ret)
 {
+    struct str match = aws_http_header(&c->rq, "If-Match");
+    struct str none_match = str_trim(aws_http_header(&c->rq, "If-None-Match"));
     *ret = OCHANGE_IF_NONE;
-    ret->match = one_etag(aws_http_header(&c->rq, "If-Match"));
-    ret->none_match = one_etag(aws_http_header(&c->rq, "If-None-Match"));
+    if (str_is_set(match)) {
+        ret->match = str_trim(match).n ? s3_etag_bare(match) : STR("");
+    }
+    if (none_match.n) {
+        ret->none_match = s3_etag_bare(none_match);
+    }
+}
+
+int front_cond_more(struct opt_i64 size, struct opt_time mtime, struct ochange_if *ret,
+                    struct err *err)
+{
+    if (size.is_set && size.v < 0) { /* to the store it would say "any" */
+        return fail(err, -EINVAL, "InvalidArgument", "The size of a condition is negative.");
+    }
+    if (size.is_set) {
+        ret->size = size.v;
+    }
+    if (mtime.is_set) { /* so would second 0; nothing is from then */
+        ret->mtime_s = mtime.ns / NS_PER_S ? mtime.ns / NS_PER_S : UINT64_MAX;
+    }
+    return 0;
 }
 
 struct str front_sse(const struct s3_call *c, bool is_sealed)
@@ -240,13 +256,10 @@ static int delete_begin(struct front_call *fc, struct err *err)
     struct ochange_if *cond = &fc->change.cond;
     s3_change_init(c, &fc->change, OCHANGE_DELETE);
     front_cond(c, cond);
-    if (in->if_match_size.is_set) {
-        cond->size = in->if_match_size.v;
-    }
-    if (in->if_match_last_modified_time.is_set) {
-        cond->mtime_s = in->if_match_last_modified_time.ns / NS_PER_S;
-    }
-    return s3_version(c, in->version_id, fc->change.rec.version, &fc->change.is_version, err);
+    int r = front_cond_more(in->if_match_size, in->if_match_last_modified_time, cond, err);
+    return r < 0 ? r
+                 : s3_version(c, in->version_id, fc->change.rec.version, &fc->change.is_version,
+                              err);
 }
 
 void delete_start(struct front_call *fc)

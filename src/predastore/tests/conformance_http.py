@@ -117,7 +117,7 @@ class Wire(S3Test):
 
 
 class Forms(S3Test):
-    def post(self, b, fields, body=b"bar", filename="foo.txt"):
+    def post(self, b, fields, body=b"bar", filename="foo.txt", **headers):
         boundary = "----spxboundary7MA4YWxk"
         out = b""
         for k, v in fields:
@@ -125,7 +125,7 @@ class Forms(S3Test):
         if body is not None:
             out += f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{filename}"\r\n\r\n'.encode() + body + b"\r\n"
         out += f"--{boundary}--\r\n".encode()
-        return self.raw("POST", f"/{b}", {"Content-Type": f"multipart/form-data; boundary={boundary}"}, out, sign=False)
+        return self.raw("POST", f"/{b}", {"Content-Type": f"multipart/form-data; boundary={boundary}", **headers}, out, sign=False)
 
     def policy(self, b, *more, expires=6000, key=("starts-with", "$key", "foo"), document=None):
         when = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=expires)
@@ -138,6 +138,14 @@ class Forms(S3Test):
         signature = base64.b64encode(hmac.new(secret.encode(), policy, hashlib.sha1).digest())
         return [("key", key), ("AWSAccessKeyId", access), ("acl", "private"), ("signature", signature), ("policy", policy),
                 ("Content-Type", "text/plain"), *more]
+
+    def test_answers_to_scripts_of_other_origins(self):
+        b = self.bucket()
+        self.c.put_bucket_cors(Bucket=b, CORSConfiguration={"CORSRules": [{"AllowedMethods": ["POST"], "AllowedOrigins": ["https://page.example"]}]})
+        for fields, status in ((self.fields(self.policy(b)), 204), (self.fields(self.policy(b), "bar.txt"), 403)):
+            a = self.post(b, fields, Origin="https://page.example")
+            self.assertEqual((a.status, a.headers.get("access-control-allow-origin")), (status, "https://page.example"))
+            self.assertNotIn("access-control-allow-origin", self.post(b, fields, Origin="https://other.example").headers)
 
     def test_version_2(self):
         b = self.bucket()

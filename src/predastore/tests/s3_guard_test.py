@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""What a request must not reach or undo: buckets that changed hands meanwhile, objects whose conditions do not hold, sums of bodies that failed."""
+import base64
+import hashlib
+import os
+import unittest
+
+from botocore.exceptions import ClientError
+
+from s3_world import REGION, UNSIGNED, World, read_answer
+
+MIB = 1 << 20
+RULES = (b"<LifecycleConfiguration><Rule><ID>all</ID><Status>Enabled</Status><Filter><Prefix></Prefix></Filter>"
+         b"<Expiration><Days>1</Days></Expiration></Rule></LifecycleConfiguration>")
+
+
+class Guard(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.world = World().up()
+        cls.s3 = cls.world.s3()
+        cls.raw = cls.world.raw()
+        cls.place = {"LocationConstraint": REGION}
+        cls.s3.create_bucket(Bucket="guard", CreateBucketConfiguration=cls.place)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.world.close()
+
+    def test_a_slow_configuration_does_not_reach_the_next_owner_of_the_name(self):
+        two = self.world.s3("two")
+        self.s3.create_bucket(Bucket="contested", CreateBucketConfiguration=self.place)
+        md5 = base64.b64encode(hashlib.md5(RULES).digest()).decode()
+        with self.raw.connect() as s:
+            s.sendall(self.raw.head("PUT", "/contested", "lifecycle=", {"Content-MD5": md5}, UNSIGNED, len(RULES)) + RULES[:10])
+            self.s3.delete_bucket(Bucket="contested")
+            two.create_bucket(Bucket="contested", CreateBucketConfiguration=self.place)
+            s.sendall(RULES[10:])
+            a = read_answer(s, "PUT")
+        self.assertEqual((a.status, a.code), (404, "NoSuchBucket"))
+        with self.assertRaises(ClientError) as e:
+            two.get_bucket_lifecycle_configuration(Bucket="contested")
+        self.assertEqual(e.exception.response["Error"]["Code"], "NoSuchLifecycleConfiguration")
+
+    def test_a_condition_that_cannot_hold_deletes_nothing(self):
+        for headers, want in (({"x-amz-if-match-size": "-1"}, (400, "InvalidArgument")), ({"If-Match": ""}, (412, "PreconditionFailed")),
+                              ({"If-Match": '""'}, (412, "PreconditionFailed")),
+                              ({"x-amz-if-match-last-modified-time": "Thu, 01 Jan 1970 00:00:00 GMT"}, (412, "PreconditionFailed"))):
+            self.s3.put_object(Bucket="guard", Key="k", Body=b"x")
+            a = self.raw.request("DELETE", "/guard/k", headers=headers)
+            self.assertEqual((a.status, a.code), want, headers)
+            self.assertEqual(self.raw.request("HEAD", "/guard/k").status, 200, headers)
+        for size in (-1, 2):
+            r = self.s3.delete_objects(Bucket="guard", Delete={"Objects": [{"Key": "k", "Size": size}]})
+            self.assertEqual([x["Key"] for x in r.get("Errors", [])], ["k"], r)
+        self.assertEqual(self.raw.request("HEAD", "/guard/k").status, 200)
+
+    def test_a_presigned_copy_is_no_upload_of_nothing(self):
+        self.s3.put_object(Bucket="guard", Key="from", Body=b"bytes")
+        query = self.raw.presign("PUT", "/guard/to", "x-amz-copy-source=%2Fguard%2Ffrom")
+        a = self.raw.request("PUT", "/guard/to", query, is_signed=False)
+        self.assertEqual(a.status, 200, a)
+        self.assertIn(b"CopyObjectResult", a.body)
+        self.assertEqual(self.s3.get_object(Bucket="guard", Key="to")["Body"].read(), b"bytes")
+
+    def test_a_copy_whose_source_breaks_in_the_middle(self):
+        self.s3.put_object(Bucket="guard", Key="large", Body=os.urandom(MIB) * 24)
+        for folder, _, names in os.walk(self.world.drives[0]):
+            for path in (os.path.join(folder, n) for n in names):
+                if os.sep + "data" + os.sep in path and os.path.getsize(path) > 24 * MIB:
+                    with open(path, "r+b") as f:
+                        f.seek(20 * MIB)
+                        f.write(b"damage" * 1000)
+        for i in range(4):
+            with self.assertRaises(ClientError) as e:
+                self.s3.copy_object(Bucket="guard", Key=f"copy-{i}", CopySource="guard/large")
+            self.assertEqual(e.exception.response["ResponseMetadata"]["HTTPStatusCode"], 500)
+            self.assertEqual(self.raw.request("HEAD", f"/guard/copy-{i}").status, 404)
+        self.assertIsNone(self.world.procs["predastore"].poll())
+
+
+if __name__ == "__main__":
+    unittest.main()
