@@ -33,7 +33,7 @@ static void remove_tree(const char *path)
     (void)nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-static char copy_to[96];
+static char copy_to[128];
 static size_t copy_skip;
 
 static int copy_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
