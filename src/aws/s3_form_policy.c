@@ -78,14 +78,15 @@ static struct str value_of(struct check *c, struct str name)
 
 /* ---- conditions ---- */
 
-static int condition_failed(const struct json *cond, struct err *err)
+/* As a list of three, however it was written. */
+static int condition_failed(struct str op, const char *mark, struct str name, struct str want,
+                            struct err *err)
 {
-    AUTO_BUF b;
-    buf_init(&b, 64u << 10);
-    json_dump(cond, &b);
     return fail(err, -EACCES, "AccessDenied",
-                "Invalid according to Policy: Policy Condition failed: %.*s",
-                (int)MIN(b.n, (size_t)500), b.p ? b.p : "");
+                "Invalid according to Policy: Policy Condition failed: [\"%.*s\", \"%s%.*s\", "
+                "\"%.*s\"]",
+                STR_ARG(op), mark, STR_ARG(name), (int)MIN(want.n, (size_t)500),
+                want.p ? want.p : "");
 }
 
 /* A list of types in Content-Type: each must begin so. */
@@ -136,13 +137,16 @@ static int array_condition(struct check *c, const struct json *cond)
     }
     bool is_eq = str_ieqc(op, "eq");
     if (json_len(cond) != 3 || !str_is_set(name) || !str_is_set(want) || name.n < 2 ||
-        name.p[0] != '$' || (!is_eq && !str_ieqc(op, "starts-with"))) {
+        (!is_eq && !str_ieqc(op, "starts-with"))) {
         return invalid(c->err, "Invalid condition.");
+    }
+    if (name.p[0] != '$') { /* of no field */
+        return condition_failed(op, "", name, want, c->err);
     }
     name = str_skip(name, 1);
     struct str have = value_of(c, name);
     bool is_good = is_eq ? str_eq(have, want) : starts_with(name, have, want);
-    return is_good ? 0 : condition_failed(cond, c->err);
+    return is_good ? 0 : condition_failed(op, "$", name, want, c->err);
 }
 
 /* {"name": "value"}: as eq. */
@@ -151,17 +155,15 @@ static int object_condition(struct check *c, const struct json *cond)
     void *pos = NULL;
     struct str name;
     struct json *value = NULL;
-    if (json_len(cond) == 0) {
-        return invalid(c->err, "Invalid Simple-Condition: Simple-Conditions must have the form "
-                               "{\"field\": \"value\"}.");
+    if (json_len(cond) != 1 || !json_next(cond, &pos, &name, &value)) {
+        return invalid(c->err, "Invalid Simple-Condition: Simple-Conditions must have exactly "
+                               "one property specified.");
     }
-    while (json_next(cond, &pos, &name, &value)) {
-        if (json_type(value) != JSON_T_STR) {
-            return invalid(c->err, "Invalid Simple-Condition: value must be a string.");
-        }
-        if (!str_eq(value_of(c, name), json_str(value))) {
-            return condition_failed(cond, c->err);
-        }
+    if (json_type(value) != JSON_T_STR) {
+        return invalid(c->err, "Invalid Simple-Condition: value must be a string.");
+    }
+    if (!str_eq(value_of(c, name), json_str(value))) {
+        return condition_failed(STR("eq"), "$", name, json_str(value), c->err);
     }
     return 0;
 }

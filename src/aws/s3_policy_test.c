@@ -37,7 +37,7 @@ static const struct {
      {FIELDS},
      NULL,
      NULL},
-    {POLICY("{\"bucket\":\"b1\",\"key\":\"foo.txt\",\"content-type\":\"text/plain\"}"),
+    {POLICY("{\"bucket\":\"b1\"},{\"key\":\"foo.txt\"},{\"content-type\":\"text/plain\"}"),
      {FIELDS},
      NULL,
      NULL},
@@ -66,7 +66,8 @@ static const struct {
                    "\"image/\"]"),
      {{"key", "k"}, {"Content-Type", "image/jpg,text/html"}},
      "AccessDenied",
-     "Invalid according to Policy: Policy Condition failed: [\"starts-with\",\"$Content-Type\","
+     "Invalid according to Policy: Policy Condition failed: [\"starts-with\", "
+     "\"$Content-Type\", "
      "\"image/\"]"},
     /* exempt fields */
     {POLICY(BUCKET ",{\"key\":\"k\"}"),
@@ -108,11 +109,21 @@ static const struct {
     {POLICY("{\"bucket\":\"b2\"},{\"key\":\"k\"}"),
      {{"key", "k"}},
      "AccessDenied",
-     "Invalid according to Policy: Policy Condition failed: {\"bucket\":\"b2\"}"},
+     "Invalid according to Policy: Policy Condition failed: [\"eq\", \"$bucket\", \"b2\"]"},
     {POLICY(BUCKET ",{\"key\":\"K\"}"),
      {{"key", "k"}},
      "AccessDenied",
-     "Invalid according to Policy: Policy Condition failed: {\"key\":\"K\"}"},
+     "Invalid according to Policy: Policy Condition failed: [\"eq\", \"$key\", \"K\"]"},
+    {POLICY(BUCKET ",[\"eq\",\"key\",\"k\"]"),
+     {{"key", "k"}},
+     "AccessDenied",
+     "Invalid according to Policy: Policy Condition failed: [\"eq\", \"key\", \"k\"]"},
+    {POLICY(BUCKET ",{\"key\":\"k\",\"acl\":\"private\"}"),
+     {{"key", "k"}, {"acl", "private"}},
+     "InvalidPolicyDocument",
+     "Invalid Policy: Invalid Simple-Condition: Simple-Conditions must have exactly one "
+     "property "
+     "specified."},
     {POLICY(BUCKET ",[\"starts-with\",\"$key\",\"user/\"],[\"starts-with\",\"$key\",\"\"]"),
      {{"key", "other/k"}},
      "AccessDenied",
@@ -167,7 +178,6 @@ static const struct {
     {POLICY("{\"key\":5}"), {{"key", "k"}}, "InvalidPolicyDocument", ""},
     {POLICY("\"key\""), {{"key", "k"}}, "InvalidPolicyDocument", ""},
     {POLICY("[\"eq\",\"$key\"]"), {{"key", "k"}}, "InvalidPolicyDocument", ""},
-    {POLICY("[\"eq\",\"key\",\"k\"]"), {{"key", "k"}}, "InvalidPolicyDocument", ""},
     {POLICY("[\"like\",\"$key\",\"k\"]"), {{"key", "k"}}, "InvalidPolicyDocument", ""},
     {POLICY("[\"content-length-range\",0]"), {{"key", "k"}}, "InvalidPolicyDocument", ""},
     {POLICY("[\"content-length-range\",-1,0]"), {{"key", "k"}}, "InvalidPolicyDocument", ""},
