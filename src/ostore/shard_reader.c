@@ -327,7 +327,8 @@ ssize_t shard_read(struct shard_reader *r, uint64_t size, uint64_t off, void *p,
         size_t stored = (size_t)MIN((uint64_t)BODY_BLOCK, r->l.size - at);
         size_t part = MIN(n - done, stored - BODY_TRAILER - in);
         bool is_there = at >= r->win_off && at + stored <= r->win_off + r->win_n;
-        if (!is_there && r->block_idx != idx) {
+        bool is_kept = r->block_idx == idx && part < stored - BODY_TRAILER; /* in r->block */
+        if (!is_there && !is_kept) {
             rc = fill(r, at, window_for(r, at, last, is_in_order), is_nowait, err);
             is_there = rc == 0 && r->win_n >= stored;
             if (!is_there) {

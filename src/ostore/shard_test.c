@@ -355,6 +355,33 @@ static void test_nowait(void **state)
 
 /* --- degraded codes, other drives --- */
 
+/* A part of a block is kept; the whole of it is not there any more when others came in between. */
+static void test_back_to_a_block(void **state)
+{
+    enum { SIZE = 4000000 };
+    struct world *w = world_new(1, NULL, 0);
+    struct orec_body b;
+    struct body_codec c;
+    struct shard_reader *r = NULL;
+    world_put(w, 1, 0, 131072, SIZE, 7, 0, &b, &c);
+    uint8_t *want = test_malloc(SIZE), *p = test_malloc(SIZE);
+    world_fill(want, SIZE, 7);
+    assert_int_equal(shard_reader_open(w->shards, &b, &c, &r, NULL), 0);
+    assert_int_equal(shard_read(r, SIZE, 100, p, 50, false, NULL), 50);
+    assert_memory_equal(p, want + 100, 50);
+    assert_int_equal(shard_read(r, SIZE, 200 * 16368, p, 16368, false, NULL), 16368);
+    /* Only the kept part: the window stays where it is. */
+    assert_int_equal(shard_read(r, SIZE, 200, p, 50, false, NULL), 50);
+    assert_memory_equal(p, want + 200, 50);
+    assert_int_equal(shard_read(r, SIZE, 0, p, 16368, false, NULL), 16368);
+    assert_memory_equal(p, want, 16368);
+    shard_reader_free(r);
+    body_codec_done(&c);
+    test_free(want);
+    test_free(p);
+    world_free(w);
+}
+
 static void test_codes_of_fewer_drives(void **state)
 {
     static const struct {
@@ -526,17 +553,12 @@ static void test_bad_bodies(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trips),
-        cmocka_unit_test(test_large),
-        cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_flips),
-        cmocka_unit_test(test_scattered),
-        cmocka_unit_test(test_swapped),
-        cmocka_unit_test(test_nowait),
-        cmocka_unit_test(test_moved),
-        cmocka_unit_test(test_codes_of_fewer_drives),
-        cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_given_up),
+        cmocka_unit_test(test_round_trips), cmocka_unit_test(test_large),
+        cmocka_unit_test(test_losses),      cmocka_unit_test(test_flips),
+        cmocka_unit_test(test_scattered),   cmocka_unit_test(test_swapped),
+        cmocka_unit_test(test_nowait),      cmocka_unit_test(test_back_to_a_block),
+        cmocka_unit_test(test_moved),       cmocka_unit_test(test_codes_of_fewer_drives),
+        cmocka_unit_test(test_sweep),       cmocka_unit_test(test_given_up),
         cmocka_unit_test(test_bad_bodies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
