@@ -1,6 +1,8 @@
 #include "ostore/ostore_int.h"
 
+#include "ostore/bytes.h"
 #include "ostore/oindex_int.h"
+#include "ostore/record_int.h"
 #include <errno.h>
 
 /* One list under way. Entries go into the page until it is full; one more that would go says that
@@ -55,6 +57,35 @@ static int add_prefix(struct lister *l, struct str cp, struct err *err)
     return e->prefix.p ? 0 : too_large(err);
 }
 
+/* A copy of the value with one part of many: a page of objects of 10,000 parts would not fit into
+ * any request otherwise. */
+static struct str copy_value(struct arena *a, struct str value)
+{
+    for (size_t at = IVAL_HEAD; at + FIELD_HEAD_SIZE <= value.n;) {
+        const char *p = value.p + at;
+        size_t n = get_u32(p + 4), rest = value.n - at - FIELD_HEAD_SIZE;
+        if (n > rest) {
+            break;
+        }
+        size_t one = n >= OREC_PART_FIELD
+                         ? OREC_PART_FIELD + (size_t)(uint8_t)p[FIELD_HEAD_SIZE + 22]
+                         : SIZE_MAX;
+        if (get_u16(p) == FIELD_PARTS && one < n) {
+            char *copy = arena_alloc(a, value.n - (n - one));
+            if (!copy) {
+                return STR_NONE;
+            }
+            size_t first = at + FIELD_HEAD_SIZE + one;
+            memcpy(copy, value.p, first);
+            put_u32(copy + at + 4, (uint32_t)one);
+            memcpy(copy + first, p + FIELD_HEAD_SIZE + n, rest - n);
+            return str_n(copy, value.n - (n - one));
+        }
+        at += FIELD_HEAD_SIZE + n;
+    }
+    return arena_str_dup(a, value);
+}
+
 static int add_version(struct lister *l, struct str value, bool is_latest, struct err *err)
 {
     struct olist_entry *e = NULL;
@@ -62,12 +93,14 @@ static int add_version(struct lister *l, struct str value, bool is_latest, struc
     if (add_entry(l, &e) > 0) {
         return 1;
     }
-    value = arena_str_dup(l->a, value);
+    value = copy_value(l->a, value);
     int rc = value.p ? ival_decode(value, &v, err) : too_large(err);
     if (rc == 0) {
         rc = oversion_fill(&v, is_latest, l->a, &e->version, err);
     }
     if (rc == 0) {
+        e->version.rec.parts = NULL; /* ostore_get() gives them */
+        e->version.rec.n_parts = 0;
         l->page->next = e->version.rec.key;
         l->page->is_next_id = l->q->kind == OLIST_VERSIONS;
         memcpy(l->page->next_id, e->version.rec.version, sizeof(l->page->next_id));
@@ -195,7 +228,7 @@ static int list_objects(struct lister *l, struct err *err)
     int rc = seek_first(l, IX_OBJECT, is_open, &is, err);
     while (rc == 0 && is) {
         struct str key = ikey_object_key(oindex_key(l->it));
-        size_t cp = common_prefix(l, key);
+        size_t cp = key.n <= OREC_KEY_MAX ? common_prefix(l, key) : 0;
         if (cp == 0) {
             rc = add_key(l, key, err);
             is = rc == 0 && oindex_next(l->it);

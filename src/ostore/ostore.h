@@ -237,7 +237,7 @@ struct olist_upload {
 };
 struct olist_entry {         /* in order; a common prefix or a version or an upload */
     struct str prefix;       /* set: a common prefix, and the rest is not */
-    struct oversion version; /* OBJECTS, VERSIONS */
+    struct oversion version; /* OBJECTS, VERSIONS; rec.parts is left out */
     struct olist_upload upload;
 };
 struct olist_page {

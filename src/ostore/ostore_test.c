@@ -253,6 +253,56 @@ static void a_slow_reader_stalls_nothing(void **state)
     world_done(&w);
 }
 
+/* --- lists --- */
+
+static void a_list_of_many_parts_is_small(void **state)
+{
+    enum { N_PARTS = 1500 };
+    struct world w;
+    world_init(&w, 1, 0);
+    world_open(&w);
+    const struct obucket *b = world_bucket(&w, "films");
+    struct ochange c = {.kind = OCHANGE_UPLOAD, .bucket = b, .cond = OCHANGE_IF_NONE};
+    struct orec_part *parts = arena_array(w.a, N_PARTS, sizeof(*parts));
+    c.rec.key = STR("multi");
+    assert_int_equal(ochange_wait(w.s, &c), 0);
+    for (uint32_t i = 0; i < N_PARTS; i++) {
+        struct ochange p = {.kind = OCHANGE_PART, .bucket = b, .cond = OCHANGE_IF_NONE};
+        p.rec.key = STR("multi");
+        p.rec.part_number = i + 1;
+        memcpy(p.rec.upload, c.rec.upload, 16);
+        p.body = world_body(&w, str_n("0123456789", 1 + i % 10));
+        assert_int_equal(ochange_wait(w.s, &p), 0);
+        parts[i] = (struct orec_part){
+            .number = i + 1, .lsn = p.lsn, .sum = {.alg = OSUM_CRC32C, .value = STR("abcd")}};
+    }
+    struct ochange d = {.kind = OCHANGE_COMPLETE, .bucket = b, .cond = OCHANGE_IF_NONE};
+    d.rec.key = STR("multi");
+    d.rec.parts = parts;
+    d.rec.n_parts = N_PARTS;
+    d.rec.etag = STR("11-1500");
+    memcpy(d.rec.upload, c.rec.upload, 16);
+    assert_int_equal(ochange_wait(w.s, &d), 0);
+    struct arena *a = arena_new((size_t)4096 + 1000 * sizeof(struct olist_entry));
+    struct olist_query q = {.kind = OLIST_OBJECTS, .max = 1000};
+    struct olist_page page;
+    assert_ok(&w, ostore_list(w.s, b, &q, a, &page, &w.err));
+    assert_int_equal(page.n, 1);
+    assert_str(page.v[0].version.rec.etag, "11-1500");
+    assert_int_equal(page.v[0].version.rec.size, d.rec.size);
+    assert_int_equal(page.v[0].version.rec.n_parts, 0);
+    /* Opened from the list it is whole all the same. */
+    struct oread *r = NULL;
+    char got[8];
+    assert_ok(&w, oread_open(w.s, &page.v[0].version, 0, &r, &w.err));
+    assert_int_equal(oread_at(r, 1, got, 5, 0, &w.err), 5); /* "0", "01", "012", "0123" */
+    assert_memory_equal(got, "01012", 5);
+    oread_close(r);
+    arena_free(a);
+    obucket_unref(b);
+    world_done(&w);
+}
+
 /* --- space --- */
 
 static void space_of_the_dead_comes_back(void **state)
@@ -603,6 +653,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(one_of_many_creates_wins),
         cmocka_unit_test(readers_keep_what_they_read),
         cmocka_unit_test(a_slow_reader_stalls_nothing),
+        cmocka_unit_test(a_list_of_many_parts_is_small),
         cmocka_unit_test(space_of_the_dead_comes_back),
         cmocka_unit_test(a_tombstone_is_about_its_version_only),
         cmocka_unit_test(a_damaged_log_is_read_only_and_says_why),
