@@ -326,19 +326,25 @@ static void test_predastore_is_not_there(void **state)
     tc_close(&c);
 }
 
-/* A kept connection that ended is no reason to refuse anybody. */
+/* A kept connection that ended is no reason to refuse anybody whose request may be sent again. Of a
+ * body that was on its way when the end came nobody knows what became: that is said, and rare. */
 static void test_kept_connections_that_ended(void **state)
 {
     struct tc c;
     struct tc_answer a;
     open_client(&c);
     for (int i = 0; i < 20; i++) {
-        tc_send(&c, i % 2 ? "GET /once HTTP/1.1\r\nHost: h\r\n\r\n"
-                          : "PUT /once HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nab");
-        assert_int_equal(tc_read(&c, &a, false), 200);
-        assert_string_equal(a.body, "ok");
+        bool is_put = i % 2 == 0;
+        tc_send(&c, is_put ? "PUT /once HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nab"
+                           : "GET /once HTTP/1.1\r\nHost: h\r\n\r\n");
+        int status = tc_read(&c, &a, false);
+        if (status != 200 && !(is_put && status == 503)) {
+            fail_msg("%d: %d", i, status);
+        }
+        assert_true(status == 503 || strcmp(a.body, "ok") == 0);
         if (i % 4 == 3) {
-            usleep(20000); /* seen while idle; otherwise met by the next request, perhaps */
+            usleep(
+                20000); /* seen while idle: the next one, a PUT, has a connection of its own */
         }
     }
     tc_close(&c);

@@ -84,5 +84,9 @@ bool relay_wants(const struct http_head *head, const char *const *domains, size_
     if (str_eqc(head->method, "POST")) { /* a form for a bucket, or a query API */
         return str_has_prefixc(http_header_get(head, "Content-Type"), "multipart/form-data");
     }
-    return !str_eqc(head->method, "GET") && !find_param(head->query, "Action", &param);
+    if (find_param(head->query, "Action", &param)) {
+        return false;
+    }
+    /* A list of buckets by a URL that was signed in the way of old. */
+    return !str_eqc(head->method, "GET") || find_param(head->query, "AWSAccessKeyId", &param);
 }
