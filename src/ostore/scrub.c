@@ -281,7 +281,9 @@ static void tick(void *ctx)
     if (is_asked || is_due) {
         pass(c);
     }
-    atomic_store(&c->is_wanted, false);
+    if (is_asked) { /* else somebody asked meanwhile: the next turn is for that */
+        atomic_store(&c->is_wanted, false);
+    }
 }
 
 int ostore_scrub_start(struct ostore *s, bool is_repair, struct err *err)
