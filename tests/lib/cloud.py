@@ -6,6 +6,7 @@ Binaries are looked for below the build folder (argument or SPX_BUILD).  Nothing
 import ctypes
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -50,9 +51,15 @@ def map_hosts(*names):
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port below those that the kernel gives to clients: such a one may be taken before the service has it."""
+    while True:
+        port = random.SystemRandom().randrange(12000, 32000)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
 
 
 def find_binary(build, name):
