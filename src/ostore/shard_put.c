@@ -76,7 +76,8 @@ static int write_unit(struct wfile *f, const struct iovec *iov, int n, uint64_t 
     return r;
 }
 
-/* Units that follow each other, in one call; header in front and footer behind where they belong. */
+/* Units that follow each other, in one call; header in front and footer behind where they
+ * belong. */
 static int write_run(struct wfile *f, unsigned shard, struct wjob *const *v, unsigned n_jobs,
                      bool is_past)
 {

@@ -229,7 +229,8 @@ static int submit(struct shard_writer *w, bool is_last, struct err *err)
     w->cur = NULL;
     w->held[w->n_held++] = st;
     st->is_held = true;
-    /* The first stripes wait for each other: a body that is not larger takes one turn of each drive. */
+    /* The first stripes wait for each other: a body that is not larger takes one turn of each
+     * drive. */
     bool is_waiting = !is_last && !w->is_direct && !w->is_begun && w->n_held < WSTRIPES_MAX;
     w->is_begun |= !is_waiting;
     return is_waiting ? 0 : shard_writer_post(w, err);
