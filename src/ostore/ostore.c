@@ -90,11 +90,11 @@ static int replay_record(void *ctx, const struct olog_rec *rec, struct err *err)
     return rc;
 }
 
-static int open_index(struct ostore *s, const struct ostore_opts *o, struct err *err)
+static int open_index(struct ostore *s, bool is_discarded, struct err *err)
 {
     struct oindex_opts io = {.path = s->index_path, .cache_size = (size_t)128 << 20};
     int rc = 0;
-    if (o->is_index_discarded) {
+    if (is_discarded) {
         rc = oindex_destroy(s->index_path, err);
     }
     for (int turn = 0; rc == 0 && turn < 2; turn++) {
@@ -167,22 +167,68 @@ static int open_log(struct ostore *s, const struct ostore_opts *o, struct itx *t
     return rc;
 }
 
-static int make_index_path(struct ostore *s, const struct ostore_opts *o, struct err *err)
+/* -1: no drive is there. One that is whole and has an index, else one that is whole: what lies on a
+ * drive that was away is old, and the log it should be brought up to date from has been compacted
+ * since. */
+static int choose_index_drive(struct ostore *s, uint32_t with_index, bool *io_discarded)
 {
-    if (o->index_path) {
-        s->index_path = strdup(o->index_path);
-    } else {
-        for (unsigned i = 0; i < drives_n(s->drives) && !s->index_path; i++) {
-            if (drives_dir(s->drives, i, DRIVE_INDEX) >= 0 &&
-                asprintf(&s->index_path, "%s/index", drives_path(s->drives, i)) < 0) {
-                s->index_path = NULL;
-                break;
-            }
+    int first_ok = -1, first = -1, found = -1;
+    for (unsigned i = 0; i < drives_n(s->drives); i++) {
+        if (drives_dir(s->drives, i, DRIVE_INDEX) < 0) {
+            continue;
+        }
+        bool is_ok = drives_state(s->drives, i) == DRIVE_OK;
+        first = first < 0 ? (int)i : first;
+        first_ok = first_ok < 0 && is_ok ? (int)i : first_ok;
+        if (is_ok && (with_index >> i & 1)) {
+            *io_discarded = *io_discarded || found >= 0; /* which of them is right? */
+            found = found < 0 ? (int)i : found;
         }
     }
-    if (!s->index_path) {
+    if (found < 0 && first_ok < 0) {
+        *io_discarded = true;
+    }
+    return found >= 0 ? found : first_ok >= 0 ? first_ok : first;
+}
+
+static char *index_path_on(struct ostore *s, unsigned drive)
+{
+    char *path = NULL;
+    if (asprintf(&path, "%s/index", drives_path(s->drives, drive)) < 0) {
+        abort();
+    }
+    return path;
+}
+
+/* Only one drive has an index when this is done. */
+static int make_index_path(struct ostore *s, const struct ostore_opts *o, bool *io_discarded,
+                           struct err *err)
+{
+    uint32_t with_index = 0;
+    if (o->index_path) {
+        s->index_path = strdup(o->index_path);
+        return file_mkdirs(s->index_path, 0700, err);
+    }
+    for (unsigned i = 0; i < drives_n(s->drives); i++) {
+        int dir = drives_dir(s->drives, i, DRIVE_INDEX);
+        with_index |= (uint32_t)(dir >= 0 && faccessat(dir, "CURRENT", F_OK, 0) == 0) << i;
+    }
+    int drive = choose_index_drive(s, with_index, io_discarded);
+    if (drive < 0) {
         return fail(err, -ENOENT, "DriveMissing", "no drive is there for the index");
     }
+    for (unsigned i = 0; i < drives_n(s->drives); i++) {
+        if (i == (unsigned)drive || !(with_index >> i & 1)) {
+            continue;
+        }
+        AUTO_FREE char *old = index_path_on(s, i);
+        int rc = oindex_destroy(old, err);
+        if (rc < 0) {
+            return rc;
+        }
+        log_info("index.old_removed", KV_CSTR("path", old));
+    }
+    s->index_path = index_path_on(s, (unsigned)drive);
     return file_mkdirs(s->index_path, 0700, err);
 }
 
@@ -233,11 +279,12 @@ static int open_parts(struct ostore *s, const struct ostore_opts *o, struct err 
                                 .near_full_pct = o->near_full_pct,
                                 .full_pct = o->full_pct};
     int rc = drives_open(&dopts, &s->drives, err);
+    bool is_discarded = o->is_index_discarded;
     if (rc == 0) {
-        rc = make_index_path(s, o, err);
+        rc = make_index_path(s, o, &is_discarded, err);
     }
     if (rc == 0) {
-        rc = open_index(s, o, err);
+        rc = open_index(s, is_discarded, err);
     }
     if (rc < 0) {
         return rc;

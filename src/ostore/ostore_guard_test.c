@@ -207,6 +207,45 @@ static void a_bucket_that_was_made_anew_is_another(void **state)
     world_done(&w);
 }
 
+/* An index that was left on a drive which was away knows nothing of what was removed from the log
+ * meanwhile. */
+static void a_drive_that_comes_back_brings_no_old_index(void **state)
+{
+    struct world w;
+    uint64_t freed = 0;
+    struct str got;
+    char away[200];
+    world_init(&w, 1, 1);
+    w.o.segment_size = 65536;
+    world_open(&w);
+    const struct obucket *b = world_bucket(&w, "films");
+    assert_ok(&w, world_put(&w, b, STR("key"), world_bytes(&w, 1000, 1), NULL));
+    put_many(&w, b, 'a', 3);
+    obucket_unref(b);
+    world_close(&w);
+    (void)snprintf(away, sizeof(away), "%s.away", w.drives[0]);
+    assert_int_equal(rename(w.drives[0], away), 0);
+    world_open(&w);
+    b = world_bucket(&w, "films");
+    assert_ok(&w, world_delete(&w, b, STR("key"), NULL, NULL));
+    put_many(&w, b, 'a', 15);
+    put_many(&w, b, 'a', 15); /* what came before is dead, all of it */
+    obucket_unref(b);
+    for (int i = 0; i < 4; i++) {
+        world_again(&w, false); /* each start begins a new segment */
+        assert_ok(&w, ostore_compact(w.s, &freed, &w.err));
+    }
+    world_close(&w);
+    (void)rmdir(w.drives[0]);
+    assert_int_equal(rename(away, w.drives[0]), 0);
+    world_open(&w);
+    b = world_bucket(&w, "films");
+    assert_int_equal(world_read(&w, b, STR("key"), NULL, &got, NULL), -ENOENT);
+    assert_int_equal(b->n_objects, 15);
+    obucket_unref(b);
+    world_done(&w);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1) { /* a part of a test's name: only that one */
@@ -218,6 +257,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_scrub_that_does_not_repair_sweeps_nothing),
         cmocka_unit_test(the_deleted_stays_deleted_after_two_rebuilds),
         cmocka_unit_test(a_bucket_that_was_made_anew_is_another),
+        cmocka_unit_test(a_drive_that_comes_back_brings_no_old_index),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
