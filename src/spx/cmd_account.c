@@ -79,14 +79,38 @@ int cmd_account_key(struct spx *s, struct err *err)
     return maybe_profile(s, j, err);
 }
 
+/* Buckets are not the gateway's: the object store is asked. One that does not answer may hold some. */
+static int check_buckets(struct spx *s, const char *account, struct err *err)
+{
+    AUTO(json_freep) struct json *j = NULL;
+    int r = spx_config(s, err);
+    if (r < 0 || !config_has_service(s->cfg, "predastore")) {
+        return r;
+    }
+    r = spx_call(s, "predastore.sock", "bucket.list", payload_of(s, "account", account), -1,
+                 CALL_TIMEOUT, &j, err);
+    if (r < 0) {
+        return err_context(err, r, "asking for its buckets");
+    }
+    const struct json *list = json_get(j, "buckets");
+    if (json_len(list) == 0) {
+        return 0;
+    }
+    struct str first = json_get_str(json_at(list, 0), "name");
+    return fail(err, -ENOTEMPTY, "AccountNotEmpty",
+                "account %s still has buckets, such as %.*s", account, STR_ARG(first));
+}
+
 int cmd_account_delete(struct spx *s, struct err *err)
 {
     AUTO(json_freep) struct json *j = NULL;
     if (!account_id_is_wellformed(str_c(s->pos[0]))) {
         return spx_usage_error(s, "'%s' is no account id (12 digits)", s->pos[0]);
     }
-    int r = spx_call(s, "awsgw.sock", "account.delete", payload_of(s, "account", s->pos[0]), -1,
-                     CALL_TIMEOUT, &j, err);
+    int r = check_buckets(s, s->pos[0], err);
+    r = r < 0 ? r
+              : spx_call(s, "awsgw.sock", "account.delete", payload_of(s, "account", s->pos[0]),
+                         -1, CALL_TIMEOUT, &j, err);
     if (r == 0 && s->is_json) {
         print_json(j);
     } else if (r == 0) {

@@ -56,7 +56,7 @@ static const struct spx_cmd account_cmds[] = {
     {.name = "key", .args = "ACCOUNT", .help = "Makes one more access key for the account's user 'admin'.",
      .more = "The secret is shown this once.", .min_pos = 1, .max_pos = 1, .fn = cmd_account_key, OPTS(profile_of_account)},
     {.name = "delete", .args = "ACCOUNT", .help = "Takes an empty account away.",
-     .more = "Refused while it has instances, volumes, images or key pairs: the message says what is left.",
+     .more = "Refused while it has instances, volumes, images, key pairs or buckets: the message says what is left.",
      .min_pos = 1, .max_pos = 1, .fn = cmd_account_delete},
 };
 static const struct spx_opt restore_opts[] = {

@@ -125,6 +125,9 @@ class Drives(StoreCase):
         self.assertGreaterEqual(scrub["objects"], 4)
         node, = self.cloud.spx_json("get", "nodes")
         self.assertEqual((node["status"], node["services"]), ("Ready", ["state", "awsgw", "predastore"]))
+        p = self.cloud.spx("admin", "account", "delete", self.cloud.account("one")[2], check=False)
+        self.assertEqual(p.returncode, 1)
+        self.assertIn(f"still has buckets, such as {bucket}", p.stderr)
         for args in (("admin", "storage", "drives", "replace", "9"), ("admin", "storage", "drives", "renew", "1"), ("admin", "storage", "scrub", "x")):
             self.assertEqual(self.cloud.spx(*args, check=False).returncode, 2, args)
         self.assertEqual(self.cloud.spx("admin", "storage", "drives", "replace", "1", check=False).returncode, 1)  # it is well
