@@ -59,8 +59,15 @@ class Store:
                             aws_access_key_id=None if anonymous else key, aws_secret_access_key=None if anonymous else secret, config=config)
 
     def close(self):
-        if self.cloud:
-            self.cloud.close()
+        """Stops the store; true when no sanitizer has complained in it."""
+        if not self.cloud:
+            return True
+        self.cloud.stop()
+        reports = self.cloud.sanitizer_reports()
+        self.cloud.close()
+        for r in reports:
+            print(r, file=sys.stderr)
+        return not reports
 
 
 class Answer:
@@ -204,9 +211,10 @@ def empty(client, bucket):
 
 
 def main():
+    is_clean = True
     try:
         program = unittest.main(module="__main__", exit=False, verbosity=2 if "-v" in sys.argv else 1)
     finally:
         if S3Test.store:
-            S3Test.store.close()
-    sys.exit(0 if program.result.wasSuccessful() else 1)
+            is_clean = S3Test.store.close()
+    sys.exit(0 if program.result.wasSuccessful() and is_clean else 1)
