@@ -213,6 +213,18 @@ static void destroy(struct oput *p)
     free(p);
 }
 
+/* With its files. May wait for drives. */
+static void give_up(struct oput *p)
+{
+    /* A change that failed is in no log, and nothing will name the files. But a store that had
+     * to stop taking changes does not know: the next start may find the record. Then the sweep
+     * decides. */
+    if (p->is_done && p->is_large && p->rc == 0 && !atomic_load(&p->s->is_readonly)) {
+        shard_remove(p->s->shards, &p->body);
+    }
+    destroy(p);
+}
+
 void oput_free(struct oput *p)
 {
     if (!p) {
@@ -224,16 +236,16 @@ void oput_free(struct oput *p)
         pthread_cond_wait(&p->idle, &p->lock); /* as long as on_bytes takes */
     }
     bool is_running = p->is_running;
+    bool has_files = !is_running && p->is_large && (p->writer || p->is_done);
+    p->is_running = is_running || has_files;
     p->is_freed = true; /* not before: a job that sees it frees what is waited on here */
     pthread_mutex_unlock(&p->lock);
     if (is_running) {
         return; /* the job frees it when it sees that */
     }
-    /* A change that failed is in no log, and nothing will name the files. But a store that had
-     * to stop taking changes does not know: the next start may find the record. Then the sweep
-     * decides. */
-    if (p->is_done && p->is_large && p->rc == 0 && !atomic_load(&p->s->is_readonly)) {
-        shard_remove(p->s->shards, &p->body);
+    if (has_files) { /* its drives are waited for elsewhere */
+        io_submit(p->s->io, &p->job, true);
+        return;
     }
     destroy(p);
 }
@@ -561,7 +573,7 @@ static void large_run(struct job *j)
     }
     if (p->is_freed) {
         pthread_mutex_unlock(&p->lock);
-        destroy(p);
+        give_up(p);
         return;
     }
     if (p->is_finishing) {
