@@ -23,7 +23,7 @@
     X(S3_OP_PUT_BUCKET_TAGGING, op_put_bucket_tagging, S3_BODY_CONF)                   \
     X(S3_OP_DELETE_BUCKET_TAGGING, op_delete_bucket_tagging, 0)                        \
     X(S3_OP_GET_BUCKET_CORS, op_get_bucket_cors, 0)                                    \
-    X(S3_OP_PUT_BUCKET_CORS, op_put_bucket_cors, S3_BODY_CONF)                         \
+    X(S3_OP_PUT_BUCKET_CORS, op_put_bucket_cors, S3_BODY_SMALL)                        \
     X(S3_OP_DELETE_BUCKET_CORS, op_delete_bucket_cors, 0)                              \
     X(S3_OP_GET_BUCKET_LIFECYCLE_CONFIGURATION, op_get_bucket_lifecycle, 0)            \
     X(S3_OP_PUT_BUCKET_LIFECYCLE_CONFIGURATION, op_put_bucket_lifecycle, S3_BODY_CONF) \

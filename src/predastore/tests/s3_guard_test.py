@@ -63,6 +63,15 @@ class Guard(unittest.TestCase):
         self.assertIn(b"CopyObjectResult", a.body)
         self.assertEqual(self.s3.get_object(Bucket="guard", Key="to")["Body"].read(), b"bytes")
 
+    def test_rules_that_every_request_would_have_to_read_are_short(self):
+        """As AWS has it: 64 KiB. They are looked through for whoever sends an Origin, before anybody is asked who he is."""
+        rule = b"<CORSRule><AllowedMethod>GET</AllowedMethod>" + b"".join(b"<AllowedOrigin>https://o%d</AllowedOrigin>" % i for i in range(2500)) + b"</CORSRule>"
+        body = b"<CORSConfiguration>" + rule + b"</CORSConfiguration>"
+        self.assertGreater(len(body), 65536)
+        md5 = base64.b64encode(hashlib.md5(body).digest()).decode()
+        a = self.raw.request("PUT", "/guard", "cors=", headers={"Content-MD5": md5}, body=body)
+        self.assertEqual((a.status, a.code), (400, "MaxMessageLengthExceeded"))
+
     def test_a_copy_whose_source_breaks_in_the_middle(self):
         self.s3.put_object(Bucket="guard", Key="large", Body=os.urandom(MIB) * 24)
         for folder, _, names in os.walk(self.world.drives[0]):
