@@ -299,7 +299,7 @@ static int check_part(struct rest_target *t, unsigned have, struct err *err)
     return 0;
 }
 
-/* SDKs write headers of presigned URLs into the query: a copy must not become an upload of nothing. */
+/* SDKs write headers of presigned URLs into the query: no copy may become an empty upload. */
 static bool has_source(const struct aws_http *rq, const struct rest_target *t)
 {
     bool has = str_is_set(aws_http_header(rq, "x-amz-copy-source"));

@@ -216,9 +216,9 @@ static const struct toml_key predastore_keys[] = {
     {.key = "inline_max", .type = TOML_SIZE, .off = IN_PREDASTORE(inline_max), .dflt = "131072", .max = 229376,
      .doc = "Objects up to this size lie in the log, larger ones in files of their own."},
     {.key = "near_full_pct", .type = TOML_INT, .off = IN_PREDASTORE(near_full_pct), .dflt = "90", .min = 1, .max = 99,
-     .doc = "Percent of a drive from which on writes are slowed down (SlowDown)."},
+     .doc = "Percent of a drive from which on writes are slowed down (SlowDown), unless 32 GiB are left."},
     {.key = "full_pct", .type = TOML_INT, .off = IN_PREDASTORE(full_pct), .dflt = "95", .min = 2, .max = 100,
-     .doc = "Percent of a drive from which on writes are refused; reads and deletes go on."},
+     .doc = "Percent of a drive from which on writes are refused, unless 8 GiB are left; reads and deletes go on."},
 };
 static const struct toml_schema predastore_schema = {0, predastore_keys, ARRAY_LEN(predastore_keys)};
 

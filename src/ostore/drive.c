@@ -8,11 +8,14 @@
 #include <sys/file.h>
 #include <sys/statvfs.h>
 
-#define STALL_NS    (30 * NS_PER_S)
-#define SPACE_NS    NS_PER_S
-#define SLOW_TIMES  8
-#define SLOW_MIN_NS (20 * NS_PER_MS)
-#define SLOW_MAX_NS (2 * NS_PER_S)
+#define STALL_NS        (30 * NS_PER_S)
+#define SPACE_NS        NS_PER_S
+/* A large disk with more than this left is not full, whatever its percents say. */
+#define NEAR_FULL_AVAIL ((uint64_t)32 << 30)
+#define FULL_AVAIL      ((uint64_t)8 << 30)
+#define SLOW_TIMES      8
+#define SLOW_MIN_NS     (20 * NS_PER_MS)
+#define SLOW_MAX_NS     (2 * NS_PER_S)
 
 /* What was found in the folder of each drive. */
 struct found {
@@ -161,9 +164,9 @@ static enum drives_space space_of(const struct drives *d, const struct drive *v,
     }
     uint64_t used_pct =
         v->total ? (v->total - MIN(v->avail, v->total)) / (v->total / 100 + 1) : 0;
-    return used_pct >= d->full_pct        ? SPACE_FULL
-           : used_pct >= d->near_full_pct ? SPACE_NEAR_FULL
-                                          : SPACE_OK;
+    return used_pct >= d->full_pct && v->avail < FULL_AVAIL             ? SPACE_FULL
+           : used_pct >= d->near_full_pct && v->avail < NEAR_FULL_AVAIL ? SPACE_NEAR_FULL
+                                                                        : SPACE_OK;
 }
 
 enum drives_space drives_space(struct drives *d)

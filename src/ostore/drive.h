@@ -30,8 +30,9 @@ struct drives_opts {
     struct fault_fs *fs; /* NULL: the system's */
     const char *const *paths;
     unsigned n;
-    unsigned near_full_pct, full_pct; /* of each file system; 0 = 90, 95 */
-    uint64_t stall_ns;                /* 0 = 30 s: a call that takes longer faults the drive */
+    /* Of each file system; 0 = 90, 95. With 32 GiB left none is nearly full, with 8 GiB none full. */
+    unsigned near_full_pct, full_pct;
+    uint64_t stall_ns; /* 0 = 30 s: a call that takes longer faults the drive */
 };
 
 /* All folders empty: a new set is made. Otherwise every drive that is there must be of one set

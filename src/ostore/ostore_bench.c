@@ -162,7 +162,7 @@ static void puts_by(struct world *w, const struct obucket *b, const char *what,
 }
 
 static void read_all(struct world *w, const struct obucket *b, uint64_t n_keys, uint64_t n,
-                 bool is_read)
+                     bool is_read)
 {
     struct arena *a = arena_new(65536);
     struct mark from = mark(w);

@@ -79,7 +79,7 @@ int cmd_account_key(struct spx *s, struct err *err)
     return maybe_profile(s, j, err);
 }
 
-/* Buckets are not the gateway's: the object store is asked. One that does not answer may hold some. */
+/* Buckets are not the gateway's: the object store is asked. One that is silent may hold some. */
 static int check_buckets(struct spx *s, const char *account, struct err *err)
 {
     AUTO(json_freep) struct json *j = NULL;
