@@ -30,7 +30,8 @@ struct drives_opts {
     struct fault_fs *fs; /* NULL: the system's */
     const char *const *paths;
     unsigned n;
-    /* Of each file system; 0 = 90, 95. With 32 GiB left none is nearly full, with 8 GiB none full. */
+    /* Of each file system; 0 = 90, 95. One with 32 GiB left is not nearly full, one with 8 GiB
+     * not full. */
     unsigned near_full_pct, full_pct;
     uint64_t stall_ns; /* 0 = 30 s: a call that takes longer faults the drive */
 };
