@@ -115,12 +115,14 @@ class Nginx:
 class Store:
     """State, predastore and (for the relayed rows) the gateway."""
 
-    def __init__(self, drives=1, preload=None, inits=()):
+    def __init__(self, drives=1, preload=None, is_sealed=True):
         self.c = cloud_lib.Cloud()
-        self.preload = preload
-        if drives > 1:
-            inits = [*inits, "--drives", ",".join(os.path.join(self.c.dir, f"drive{i}") for i in range(drives))]
-        self.c.init(*inits)
+        self.c.init(*(["--drives", ",".join(os.path.join(self.c.dir, f"drive{i}") for i in range(drives))] if drives > 1 else []))
+        if not is_sealed:
+            with open(self.c.config) as f:
+                text = f.read()
+            with open(self.c.config, "w") as f:
+                f.write(text.replace("encrypt = true", "encrypt = false"))
         self.c.start("state", "awsgw")
         if preload:
             os.environ["LD_PRELOAD"] = preload
@@ -254,6 +256,13 @@ def curl(url, method, path):
     return time.monotonic() - start
 
 
+def transfer(pids, url, method, path):
+    """CPU of the server, and seconds."""
+    before = cpu_us(pids)
+    seconds = curl(url, method, path)
+    return cpu_us(pids) - before, seconds
+
+
 def md5_us(path):
     """CPU of MD5 over as many bytes, one stream, out of memory."""
     with open(path, "rb") as f:
@@ -271,27 +280,23 @@ def one_gib(store, nginx, folder):
     with open(path, "wb") as f:
         for _ in range(1024):
             f.write(piece)
-    puts, gets, floor_put, floor_get, put_s, get_s = [], [], [], [], [], []
     os.makedirs(os.path.join(nginx.root, "gib"), exist_ok=True)
-    for _ in range(args.rounds):
-        before = cpu_us(nginx.pids())
-        curl(f"{nginx.url}/gib/one", "PUT", path)
-        floor_put.append(cpu_us(nginx.pids()) - before + md5_us(path))
-        before = cpu_us(nginx.pids())
-        curl(f"{nginx.url}/gib/one", "GET", path)
-        floor_get.append(cpu_us(nginx.pids()) - before)
-        before = cpu_us(store.pids())
-        put_s.append(curl(store.url + store.urls("PUT", ["gib"])[0], "PUT", path))
-        puts.append(cpu_us(store.pids()) - before)
-        before = cpu_us(store.pids())
-        get_s.append(curl(store.url + store.urls("GET", ["gib"])[0], "GET", path))
-        gets.append(cpu_us(store.pids()) - before)
-    Row("1 GiB PUT: S3", "CPU ms", [x / 1000 for x in puts], note=f"{1024 / statistics.median(put_s):,.0f} MiB/s")
-    Row("1 GiB PUT: floor (nginx and MD5)", "CPU ms", [x / 1000 for x in floor_put])
-    Row("1 GiB PUT: ratio", "x floor", [x / y for x, y in zip(puts, floor_put)], 1.15)
-    Row("1 GiB GET: S3", "CPU ms", [x / 1000 for x in gets], note=f"{1024 / statistics.median(get_s):,.0f} MiB/s")
-    Row("1 GiB GET: floor (nginx)", "CPU ms", [x / 1000 for x in floor_get])
-    Row("1 GiB GET: ratio", "x floor", [x / y for x, y in zip(gets, floor_get)], 1.15)
+    open_store = Store(is_sealed=False)
+    put, get, floor_put, floor_get = {}, {}, [], []
+    try:
+        for _ in range(args.rounds):
+            floor_put.append(transfer(nginx.pids(), f"{nginx.url}/gib/one", "PUT", path)[0] + md5_us(path))
+            floor_get.append(transfer(nginx.pids(), f"{nginx.url}/gib/one", "GET", path)[0])
+            for name, st in (("sealed", store), ("not sealed", open_store)):
+                put.setdefault(name, []).append(transfer(st.pids(), st.url + st.urls("PUT", ["gib"])[0], "PUT", path))
+                get.setdefault(name, []).append(transfer(st.pids(), st.url + st.urls("GET", ["gib"])[0], "GET", path))
+    finally:
+        open_store.stop()
+    for what, ours, floor, label in (("PUT", put, floor_put, "floor (nginx and MD5)"), ("GET", get, floor_get, "floor (nginx)")):
+        Row(f"1 GiB {what}: {label}", "CPU ms", [x / 1000 for x in floor])
+        for name, runs in ours.items():
+            Row(f"1 GiB {what}, {name}: S3", "CPU ms", [x[0] / 1000 for x in runs], note=f"{1024 / statistics.median(x[1] for x in runs):,.0f} MiB/s")
+            Row(f"1 GiB {what}, {name}: ratio", "x floor", [x[0] / y for x, y in zip(runs, floor)], 1.15)
     store.s3.delete_object(Bucket="bench", Key="gib")
     os.unlink(path)
 
