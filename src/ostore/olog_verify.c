@@ -101,8 +101,8 @@ static int verify_ends(struct olog *l, struct oscan *s, const struct oseg *seg,
     return 0;
 }
 
-static int verify_records(struct olog *l, const struct oseg *seg, struct olog_verify *io,
-                          struct err *err)
+static int verify_records(struct olog *l, const struct oseg *seg, bool is_open_end,
+                          struct olog_verify *io, struct err *err)
 {
     struct oscan s;
     int rc = scan_open(l, seg->number, seg->drives & drives_writable(l->drives), &s);
@@ -122,7 +122,7 @@ static int verify_records(struct olog *l, const struct oseg *seg, struct olog_ve
             sync_drive(l, s.c[i].drive, s.c[i].file->fd);
         }
     }
-    if (rc == 0 && verify_ends(l, &s, seg, io) < 0) {
+    if (rc == 0 && !is_open_end && verify_ends(l, &s, seg, io) < 0) {
         rc = fail(err, -EUCLEAN, "LogDamaged", "segment %llu has no header",
                   (unsigned long long)seg->number);
     }
@@ -133,7 +133,7 @@ static int verify_records(struct olog *l, const struct oseg *seg, struct olog_ve
 int olog_settle(struct olog *l, const struct oseg *seg, struct err *err)
 {
     struct olog_verify io = {0};
-    int rc = verify_records(l, seg, &io, err);
+    int rc = verify_records(l, seg, false, &io, err);
     return rc < 0 || io.n_lost == 0
                ? rc
                : fail(err, -EUCLEAN, "LogDamaged", "segment %llu is damaged",
@@ -215,6 +215,16 @@ static int make_copies(struct olog *l, const struct oseg *seg, struct olog_verif
     return 0;
 }
 
+/* The last segment of a log that takes no more: none follows it. With an end it would look as if
+ * the one behind it were lost, and the log would stay read-only when its damage is mended. */
+static bool is_left_open(struct olog *l, const struct oseg *seg)
+{
+    pthread_mutex_lock(&l->lock);
+    bool is_last = l->segs.n > 0 && l->segs.v[l->segs.n - 1]->number == seg->number;
+    pthread_mutex_unlock(&l->lock);
+    return is_last && atomic_load(&l->is_readonly) && !seg->is_finished;
+}
+
 int olog_verify(struct olog *l, uint64_t segment, struct olog_verify *io, struct err *err)
 {
     olog_refresh(l);
@@ -236,9 +246,10 @@ int olog_verify(struct olog *l, uint64_t segment, struct olog_verify *io, struct
     if (rc < 0 && err) {
         err_clear(err);
     }
-    rc = seg.is_finished ? 0 : olog_finish(l, segment, err);
+    bool is_open_end = is_left_open(l, &seg);
+    rc = seg.is_finished || is_open_end ? 0 : olog_finish(l, segment, err);
     uint64_t lost = io->n_lost;
-    rc = rc == 0 ? verify_records(l, &seg, io, err) : rc;
+    rc = rc == 0 ? verify_records(l, &seg, is_open_end, io, err) : rc;
     if (rc < 0 || io->n_lost > lost) { /* a copy of what is damaged would look whole */
         return rc;
     }

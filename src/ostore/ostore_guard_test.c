@@ -103,9 +103,12 @@ static void a_scrub_of_a_damaged_store_removes_no_body(void **state)
     world_close(&w);
     flip(&w, 0, segment, off); /* as when the drive with the good copy is there again */
     world_open(&w);
+    ostore_stats(w.s, &st);
+    assert_false(st.is_readonly); /* and to look at the damage did not make it stay */
     b = world_bucket(&w, "films");
     assert_ok(&w, world_read(&w, b, STR("a"), NULL, &got, NULL));
     assert_int_equal(got.n, 400000);
+    assert_ok(&w, world_put(&w, b, STR("new"), world_bytes(&w, 100, 3), NULL));
     obucket_unref(b);
     world_done(&w);
 }
