@@ -323,7 +323,7 @@ static int write_index(struct commit *m, struct err *err)
         struct timespec ts = {.tv_nsec = STUCK_NS};
         nanosleep(&ts, NULL);
         pthread_mutex_lock(&m->lock);
-        bool is_stopping = m->is_stopping;
+        bool is_stopping = m->is_stopping || atomic_load(&m->s->is_closing);
         pthread_mutex_unlock(&m->lock);
         if (rc == -EUCLEAN || is_stopping) {
             ostore_fail(m->s, "the index could not be written");

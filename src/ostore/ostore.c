@@ -366,6 +366,13 @@ int ostore_open(const struct ostore_opts *o, struct ostore **ret, struct err *er
     return rc < 0 ? fail(err, rc, why.name, "%s", why.msg) : 0;
 }
 
+void ostore_hurry(struct ostore *s)
+{
+    if (s) {
+        atomic_store(&s->is_closing, true);
+    }
+}
+
 void ostore_close(struct ostore *s)
 {
     if (!s) {

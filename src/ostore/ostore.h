@@ -40,6 +40,9 @@ struct ostore_opts {
     bool is_index_discarded; /* delete the index and replay everything */
 };
 MUST_CHECK int ostore_open(const struct ostore_opts *o, struct ostore **ret, struct err *err);
+/* The end is near: changes that wait for an index that cannot be written (its drive is full) fail
+ * now; the next start finds them in the log. Any thread, before ostore_close(). */
+void ostore_hurry(struct ostore *s); /* NULL is fine */
 /* Waits for what runs; the index is flushed, so that the next start is quick. */
 void ostore_close(struct ostore *s); /* NULL is fine */
 

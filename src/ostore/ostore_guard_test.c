@@ -4,7 +4,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* What must not get lost, and what must not come back, when something went wrong before. */
@@ -300,6 +303,70 @@ static void to_give_up_a_body_does_not_wait_for_a_drive(void **state)
     world_done(&w);
 }
 
+struct put_job {
+    struct world *w;
+    struct ochange c;
+    atomic_bool is_over;
+};
+
+static void *put_and_wait(void *arg)
+{
+    struct put_job *j = arg;
+    (void)ochange_wait(j->w->s, &j->c);
+    atomic_store(&j->is_over, true);
+    return NULL;
+}
+
+/* Who waits for an index that cannot be written must not keep the service from its end. */
+static void an_end_is_not_kept_waiting_by_a_full_index(void **state)
+{
+    struct world w;
+    struct rlimit was, small;
+    uint64_t freed = 0;
+    pthread_t t;
+    char key[64];
+    world_init(&w, 1, 0);
+    w.o.segment_size = 65536;
+    world_open(&w);
+    const struct obucket *b = world_bucket(&w, "films");
+    for (unsigned i = 0; i < 900; i++) {
+        struct str etag = world_bytes(&w, 64, i); /* that cannot be made smaller */
+        struct ochange c = {.cond = OCHANGE_IF_NONE, .rec.etag = etag};
+        (void)snprintf(key, sizeof(key), "k%u", i);
+        assert_ok(&w,
+                  world_put(&w, b, str_c(key), world_bytes(&w, i < 800 ? 10 : 4000, i), &c));
+    }
+    put_many(&w, b, 'a', 40);
+    put_many(&w, b, 'a', 40);
+    put_many(&w, b, 'a', 40);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    (void)signal(SIGXFSZ, SIG_IGN);
+    small = (struct rlimit){.rlim_cur = 65536, .rlim_max = was.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    assert_true(ostore_compact(w.s, &freed, &w.err) < 0); /* it flushes the index first */
+    struct put_job j = {.w = &w,
+                        .c = {.kind = OCHANGE_PUT, .bucket = b, .cond = OCHANGE_IF_NONE}};
+    j.c.rec.key = STR("last");
+    j.c.rec.etag = STR("00112233445566778899aabbccddeeff");
+    assert_int_equal(pthread_create(&t, NULL, put_and_wait, &j), 0);
+    (void)usleep(600000);
+    assert_false(atomic_load(&j.is_over));
+    ostore_hurry(w.s);
+    for (int i = 0; i < 200 && !atomic_load(&j.is_over); i++) {
+        (void)usleep(50000);
+    }
+    assert_true(atomic_load(&j.is_over));
+    assert_int_equal(pthread_join(t, NULL), 0);
+    assert_true(j.c.rc < 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    obucket_unref(b);
+    world_again(&w, false);
+    b = world_bucket(&w, "films");
+    assert_int_equal(b->n_objects, 941); /* the last one too: it was in the log */
+    obucket_unref(b);
+    world_done(&w);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1) { /* a part of a test's name: only that one */
@@ -313,6 +380,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_bucket_that_was_made_anew_is_another),
         cmocka_unit_test(a_drive_that_comes_back_brings_no_old_index),
         cmocka_unit_test(to_give_up_a_body_does_not_wait_for_a_drive),
+        cmocka_unit_test(an_end_is_not_kept_waiting_by_a_full_index),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

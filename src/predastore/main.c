@@ -257,6 +257,7 @@ static void stop(struct predastore *p)
     if (p->front) {
         front_drain(p->front, DRAIN_NS);
     }
+    ostore_hurry(p->store); /* else who waits for space would be waited for */
     lifecycle_stop(p->lifecycle);
     pool_free(p->s3.bulk);
     pool_free(p->s3.pool);
