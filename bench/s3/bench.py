@@ -374,7 +374,7 @@ def machine():
     model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
     fs = subprocess.run(["stat", "-f", "-c", "%T", "/tmp"], capture_output=True, text=True).stdout.strip()
     return {"cpu": model, "cpus": os.cpu_count(), "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB, 1),
-            "kernel": platform.release(), "file_system": fs, "load_1min": os.getloadavg()[0],
+            "kernel": platform.release().split("-")[0], "file_system": fs, "load_1min": os.getloadavg()[0],
             "nginx": subprocess.run(["nginx", "-v"], capture_output=True, text=True).stderr.strip().split("/")[-1],
             "openssl": subprocess.run(["openssl", "version"], capture_output=True, text=True).stdout.split()[1]}
 
