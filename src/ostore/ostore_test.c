@@ -387,10 +387,16 @@ static void a_tombstone_is_about_its_version_only(void **state)
     assert_ok(&w, world_put(&w, other, STR("alive"), world_bytes(&w, 50000, 3), NULL));
     obucket_unref(other);
     obucket_unref(b);
-    world_again(&w, false);
-    uint64_t freed = 0;
-    assert_ok(&w, ostore_compact(w.s, &freed, &w.err));
-    assert_true(freed > 7000);
+    struct ostore_stats before, st;
+    ostore_stats(w.s, &before);
+    uint64_t end = time_mono_ns() + 10 * NS_PER_S;
+    world_again(&w, false); /* the compaction of the start may be first: whoever frees it */
+    do {
+        uint64_t freed = 0;
+        assert_ok(&w, ostore_compact(w.s, &freed, &w.err));
+        ostore_stats(w.s, &st);
+    } while (st.log_bytes + 5000 > before.log_bytes && time_mono_ns() < end);
+    assert_true(st.log_bytes + 5000 <= before.log_bytes);
     world_again(&w, true);
     b = world_bucket(&w, "films");
     assert_body(&w, b, STR("k"), NULL, world_bytes(&w, 5000, 1));
