@@ -6,7 +6,6 @@
 #include "base/rand.h"
 #include "base/time.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 
 LOG_MODULE("awsgw.http");
@@ -28,22 +27,6 @@ struct job {
     struct str body;
 };
 
-static struct str peer_text(struct arena *a, const struct sockaddr_storage *ss)
-{
-    char buf[INET6_ADDRSTRLEN] = "";
-    if (ss->ss_family == AF_INET) {
-        inet_ntop(AF_INET, &((const struct sockaddr_in *)ss)->sin_addr, buf, sizeof(buf));
-    } else if (ss->ss_family == AF_INET6) {
-        const struct sockaddr_in6 *s6 = (const struct sockaddr_in6 *)ss;
-        if (IN6_IS_ADDR_V4MAPPED(&s6->sin6_addr)) {
-            inet_ntop(AF_INET, &s6->sin6_addr.s6_addr[12], buf, sizeof(buf));
-        } else {
-            inet_ntop(AF_INET6, &s6->sin6_addr, buf, sizeof(buf));
-        }
-    }
-    return arena_str_dup(a, str_c(buf));
-}
-
 static void on_head(void *ctx, struct http_req *req, const struct http_head *head,
                     void **ret_user)
 {
@@ -55,8 +38,7 @@ static void on_head(void *ctx, struct http_req *req, const struct http_head *hea
     *j = (struct job){.h = h, .req = req};
     *ret_user = j;
     if (h->relay && relay_wants(head, h->domains, h->n_domains)) {
-        j->relay =
-            relay_begin(h->relay, req, peer_text(http_req_arena(req), http_req_peer(req)));
+        j->relay = relay_begin(h->relay, req, http_req_peer_text(req, http_req_arena(req)));
     } else {
         http_req_collect(req);
     }
@@ -96,7 +78,7 @@ static struct aws_http as_aws(struct job *j)
         .headers = head->headers,
         .n_headers = head->n_headers,
         .body = j->body,
-        .source_ip = peer_text(j->arena, http_req_peer(j->req)),
+        .source_ip = http_req_peer_text(j->req, j->arena),
         .is_tls = head->is_tls,
         .now_ns = time_wall_ns(),
     };

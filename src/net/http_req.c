@@ -1,5 +1,6 @@
 #include "net/http_int.h"
 
+#include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -246,6 +247,23 @@ const struct http_head *http_req_head(const struct http_req *req)
 const struct sockaddr_storage *http_req_peer(const struct http_req *req)
 {
     return &req->c->peer;
+}
+
+struct str http_req_peer_text(const struct http_req *req, struct arena *a)
+{
+    const struct sockaddr_storage *ss = http_req_peer(req);
+    char buf[INET6_ADDRSTRLEN] = "";
+    if (ss->ss_family == AF_INET) {
+        inet_ntop(AF_INET, &((const struct sockaddr_in *)ss)->sin_addr, buf, sizeof(buf));
+    } else if (ss->ss_family == AF_INET6) {
+        const struct sockaddr_in6 *s6 = (const struct sockaddr_in6 *)ss;
+        if (IN6_IS_ADDR_V4MAPPED(&s6->sin6_addr)) {
+            inet_ntop(AF_INET, &s6->sin6_addr.s6_addr[12], buf, sizeof(buf));
+        } else {
+            inet_ntop(AF_INET6, &s6->sin6_addr, buf, sizeof(buf));
+        }
+    }
+    return arena_str_dup(a, str_c(buf));
 }
 
 int http_req_peer_uid(const struct http_req *req, uid_t *ret)

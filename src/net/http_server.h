@@ -115,6 +115,8 @@ struct arena *http_req_arena(struct http_req *req);
 const struct http_head *http_req_head(const struct http_req *req);
 /* Remote address; for the metadata service and logs. */
 const struct sockaddr_storage *http_req_peer(const struct http_req *req);
+/* The same as text: "192.0.2.1", also of an IPv4 peer of an IPv6 socket; "" for a unix socket. */
+struct str http_req_peer_text(const struct http_req *req, struct arena *a);
 /* SO_PEERCRED of a unix socket; -ENOTSOCK for other sockets. On the loop's thread. */
 MUST_CHECK int http_req_peer_uid(const struct http_req *req, uid_t *ret);
 /* Index of the listener, in order of adding. */

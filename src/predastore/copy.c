@@ -353,12 +353,8 @@ int op_upload_part_copy(struct s3_call *c, const void *input, void *output, stru
     struct ochange ch;
     unsigned number = 0;
     s3_change_init(c, &ch, OCHANGE_PART);
-    struct str text = in->part_number.is_set
-                          ? arena_fmt(c->arena, "%lld", (long long)in->part_number.v)
-                          : STR("");
-    int r = s3_part_number(text, STR_NONE, &number, err);
+    int r = s3_upload_part_number(c, in->part_number, &number, err);
     if (r < 0) {
-        page_name(c, "partNumber", text);
         return r;
     }
     if ((r = s3_refuse_features(c, err)) < 0 ||

@@ -172,6 +172,18 @@ static void part_answer(struct front_call *fc)
     front_finish(fc, &out);
 }
 
+int s3_upload_part_number(struct s3_call *c, struct opt_i64 number, unsigned *ret,
+                          struct err *err)
+{
+    struct str text =
+        number.is_set ? arena_fmt(c->arena, "%lld", (long long)number.v) : STR("");
+    int r = s3_part_number(text, STR_NONE, ret, err);
+    if (r < 0) {
+        page_name(c, "partNumber", text);
+    }
+    return r;
+}
+
 /* The upload must be there before a byte of the part comes; what it wants summed, too. */
 static int part_begin(struct front_call *fc, struct err *err)
 {
@@ -181,12 +193,8 @@ static int part_begin(struct front_call *fc, struct err *err)
     struct orec *rec = &fc->change.rec;
     unsigned number = 0;
     s3_change_init(c, &fc->change, OCHANGE_PART);
-    struct str text = in->part_number.is_set
-                          ? arena_fmt(c->arena, "%lld", (long long)in->part_number.v)
-                          : STR("");
-    int r = s3_part_number(text, STR_NONE, &number, err);
+    int r = s3_upload_part_number(c, in->part_number, &number, err);
     if (r < 0) {
-        page_name(c, "partNumber", text);
         return r;
     }
     if ((r = s3_upload_id(in->upload_id, rec->upload, err)) < 0 ||

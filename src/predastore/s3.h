@@ -89,6 +89,9 @@ struct str s3_version_text(struct arena *a, const uint8_t version[16]);
 struct str s3_made_version(struct arena *a, const struct ochange *ch);
 /* 32 hex digits; anything else is "NoSuchUpload". */
 MUST_CHECK int s3_upload_id(struct str text, uint8_t ret[16], struct err *err);
+/* Of a part that is to be put: 1 to 10,000; the error names what was given. */
+MUST_CHECK int s3_upload_part_number(struct s3_call *c, struct opt_i64 number, unsigned *ret,
+                                     struct err *err);
 struct str s3_upload_text(struct arena *a, const uint8_t upload[16]);
 /* "\"9b2c...\"" */
 struct str s3_quoted(struct arena *a, struct str etag);

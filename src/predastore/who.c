@@ -5,27 +5,9 @@
 #include "base/log.h"
 #include "model/config.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 
 #define SOURCE_HEADER "X-Spx-Source-Ip" /* of relayed requests; only of our own relay */
-
-static struct str peer_text(struct arena *a, const struct sockaddr_storage *ss)
-{
-    char buf[INET6_ADDRSTRLEN] = "";
-    if (ss->ss_family == AF_INET) {
-        inet_ntop(AF_INET, &((const struct sockaddr_in *)ss)->sin_addr, buf, sizeof(buf));
-    } else if (ss->ss_family == AF_INET6) {
-        const struct sockaddr_in6 *s6 = (const struct sockaddr_in6 *)ss;
-        if (IN6_IS_ADDR_V4MAPPED(&s6->sin6_addr)) {
-            inet_ntop(AF_INET, &s6->sin6_addr.s6_addr[12], buf, sizeof(buf));
-        } else {
-            inet_ntop(AF_INET6, &s6->sin6_addr, buf, sizeof(buf));
-        }
-    }
-    return arena_str_dup(a, str_c(buf));
-}
 
 static bool has_credentials(const struct s3_call *c)
 {
@@ -120,7 +102,7 @@ static bool wants_no_bucket(int op)
 int front_identify(struct front_call *fc, struct err *err)
 {
     struct s3_call *c = &fc->c;
-    c->rq.source_ip = peer_text(c->arena, http_req_peer(fc->req));
+    c->rq.source_ip = http_req_peer_text(fc->req, c->arena);
     int r = fc->kind == FRONT_CLIENT ? 0 : identify_peer(fc, err);
     if (r < 0 || (r = rest_route(&fc->f->rest, &c->rq, c->arena, &c->t, err)) < 0) {
         return r;
