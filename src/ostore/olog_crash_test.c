@@ -27,13 +27,6 @@ struct scenario {
 
 /* --- scenarios --- */
 
-static void need(int rc, const struct world *w)
-{
-    if (rc < 0) {
-        fail_msg("%d %s: %s", rc, w->err.name ? w->err.name : "", w->err.msg);
-    }
-}
-
 static void setup_nothing(struct world *w)
 {
 }
@@ -50,9 +43,9 @@ static int run_first_start(struct world *w)
 
 static void setup_open(struct world *w)
 {
-    need(world_open(w, 0), w);
-    need(world_append(w, 3, 300, false), w);
-    need(world_sync(w), w);
+    world_need(world_open(w, 0), w);
+    world_need(world_append(w, 3, 300, false), w);
+    world_need(world_sync(w), w);
 }
 
 static int run_groups(struct world *w)
@@ -81,10 +74,10 @@ static int run_segments(struct world *w)
 static void setup_torn(struct world *w)
 {
     setup_open(w);
-    need(world_append(w, 3, 2000, true), w);
-    need(world_sync(w), w);
-    need(world_append(w, 1, 900, false), w);
-    need(world_append(w, 3, 2000, true), w);
+    world_need(world_append(w, 3, 2000, true), w);
+    world_need(world_sync(w), w);
+    world_need(world_append(w, 1, 900, false), w);
+    world_need(world_append(w, 3, 2000, true), w);
     const struct fault_cut cut = {.kind = FAULT_CUT_RANDOM, .seed = w->n * 7 + w->copies};
     world_cut(w, &cut, 0);
 }
@@ -93,7 +86,7 @@ static void setup_torn(struct world *w)
 static void setup_uneven(struct world *w)
 {
     setup_open(w);
-    need(world_append(w, 3, 2000, true), w);
+    world_need(world_append(w, 3, 2000, true), w);
     char from[256], to[256];
     uint8_t bytes[20000];
     assert_true(world_segment(w, 0, true, from));
@@ -150,7 +143,7 @@ static void flip(const struct world *w, unsigned drive, bool is_newest, off_t at
 static void setup_rotten(struct world *w)
 {
     setup_open(w);
-    need(run_segments(w), w);
+    world_need(run_segments(w), w);
     const struct fault_cut cut = {.kind = FAULT_CUT_ALL};
     world_cut(w, &cut, 0);
     fault_sim_free(w->sim);
@@ -187,7 +180,7 @@ static int run_repair(struct world *w)
 static void setup_segments(struct world *w)
 {
     setup_open(w);
-    need(run_segments(w), w);
+    world_need(run_segments(w), w);
 }
 
 static int run_remove(struct world *w)
@@ -217,10 +210,10 @@ static void setup_lost_drive(struct world *w)
     setup_segments(w);
     const struct fault_cut cut = {.kind = FAULT_CUT_ALL};
     world_cut(w, &cut, 1u << 1);
-    need(world_open(w, 0), w);
+    world_need(world_open(w, 0), w);
     assert_int_equal(drives_state(w->d, 1), DRIVE_MISSING);
-    need(world_append(w, 2, 300, true), w);
-    need(world_sync(w), w);
+    world_need(world_append(w, 2, 300, true), w);
+    world_need(world_sync(w), w);
 }
 
 static int run_replace(struct world *w)

@@ -18,31 +18,6 @@ static void check(struct world *w)
     }
 }
 
-static void need(int rc, const struct world *w)
-{
-    if (rc < 0) {
-        fail_msg("%d %s: %s", rc, w->err.name ? w->err.name : "", w->err.msg);
-    }
-}
-
-static size_t fill_segments(struct world *w, size_t want)
-{
-    struct olog_segment *v = NULL;
-    size_t n = 0;
-    while (n < want) {
-        need(world_append(w, 4, 3000, true), w);
-        need(world_sync(w), w);
-        free(v);
-        assert_int_equal(olog_segments(w->l, &v, &n), 0);
-    }
-    for (size_t i = 0; i < n; i++) {
-        assert_true(i == 0 || v[i].segment > v[i - 1].segment);
-        assert_int_equal(v[i].last_lsn == 0, i + 1 == n);
-    }
-    free(v);
-    return n;
-}
-
 static int count(void *ctx, const struct olog_rec *r, struct err *err)
 {
     ++*(uint64_t *)ctx;
@@ -88,22 +63,22 @@ static void test_stall(void **state)
     struct world *w = world_new(3, 2, false);
     w->fs = &s.fs;
     w->stall_ns = 300 * NS_PER_MS;
-    need(world_open(w, 0), w);
-    fill_segments(w, 2);
+    world_need(world_open(w, 0), w);
+    world_fill_segments(w, 2);
     pthread_mutex_lock(&s.lock);
     s.is_stalled = true;
     pthread_mutex_unlock(&s.lock);
     for (int i = 0; i < 30 && drives_state(w->d, 1) == DRIVE_OK; i++) {
         uint64_t from = time_mono_ns();
-        need(world_append(w, 4, 3000, true), w);
-        need(world_sync(w), w);
+        world_need(world_append(w, 4, 3000, true), w);
+        world_need(world_sync(w), w);
         assert_true(time_mono_ns() - from < 10 * NS_PER_S);
     }
     assert_int_equal(drives_state(w->d, 1), DRIVE_FAULTED);
-    fill_segments(w, 4);
+    world_fill_segments(w, 4);
     world_close(w); /* does not wait for it either */
     w->fs = NULL;
-    need(world_open(w, 0), w);
+    world_need(world_open(w, 0), w);
     check(w);
     assert_int_equal(drives_state(w->d, 1), DRIVE_FAULTED); /* it is not trusted again */
     pthread_mutex_lock(&s.lock);
@@ -169,8 +144,8 @@ static void *keep_house(void *ctx)
 static void test_many_threads(void **state)
 {
     struct world *w = world_new(3, 2, false);
-    need(world_open(w, 0), w);
-    fill_segments(w, 2);
+    world_need(world_open(w, 0), w);
+    world_fill_segments(w, 2);
     struct crowd c = {.w = w};
     atomic_store(&c.segment, 1);
     pthread_t t[3];
@@ -180,8 +155,8 @@ static void test_many_threads(void **state)
     assert_int_equal(pthread_create(&t[2], NULL, keep_house, &c), 0);
     uint64_t until = time_mono_ns() + 20 * NS_PER_S;
     for (int i = 0; (i < 300 || !c.n_walks || !c.n_reads) && time_mono_ns() < until; i++) {
-        need(world_append(w, 4, 3000, true), w);
-        need(olog_sync(w->l, &w->err), w);
+        world_need(world_append(w, 4, 3000, true), w);
+        world_need(olog_sync(w->l, &w->err), w);
         struct olog_segment *v = NULL;
         size_t n = 0;
         assert_int_equal(olog_segments(w->l, &v, &n), 0);

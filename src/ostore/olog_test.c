@@ -20,43 +20,36 @@ static void check(struct world *w)
     }
 }
 
-static void need(int rc, const struct world *w)
-{
-    if (rc < 0) {
-        fail_msg("%d %s: %s", rc, w->err.name ? w->err.name : "", w->err.msg);
-    }
-}
-
 static void test_append_and_replay(void **state)
 {
     for (unsigned n = 1; n <= 3; n++) {
         struct world *w = world_new(n, n, false);
-        need(world_open(w, 0), w);
+        world_need(world_open(w, 0), w);
         assert_int_equal(w->seen.n, 0);
         for (int i = 0; i < 40; i++) {
-            need(world_append(w, 1 + (unsigned)i % 5, (size_t)i * 90, i % 3 == 0), w);
+            world_need(world_append(w, 1 + (unsigned)i % 5, (size_t)i * 90, i % 3 == 0), w);
             if (i % 2) {
-                need(world_sync(w), w);
+                world_need(world_sync(w), w);
             }
         }
-        need(world_sync(w), w);
+        world_need(world_sync(w), w);
         for (int turn = 0; turn < 3; turn++) {
             world_close(w);
-            need(world_open(w, 0), w);
+            world_need(world_open(w, 0), w);
             assert_int_equal(w->seen.n, w->recs.n);
             check(w);
-            need(world_append(w, 3, 100, true), w);
-            need(world_sync(w), w);
+            world_need(world_append(w, 3, 100, true), w);
+            world_need(world_sync(w), w);
         }
         /* from an lsn on */
         uint64_t from = w->recs.v[w->recs.n / 2].lsn;
         world_close(w);
-        need(world_open(w, from), w);
+        world_need(world_open(w, from), w);
         assert_int_equal(w->seen.n, w->recs.n - w->recs.n / 2);
         assert_int_equal(w->seen.v[0].lsn, from);
         world_close(w);
         /* an index that knows more than the log */
-        need(world_open(w, UINT64_C(1) << 60), w);
+        world_need(world_open(w, UINT64_C(1) << 60), w);
         assert_true(olog_is_readonly(w->l));
         assert_int_equal(world_append(w, 1, 10, false), -EUCLEAN);
         world_free(w);
@@ -66,7 +59,7 @@ static void test_append_and_replay(void **state)
 static void test_refusals(void **state)
 {
     struct world *w = world_new(1, 1, false);
-    need(world_open(w, 0), w);
+    world_need(world_open(w, 0), w);
     static char big[OREC_BODY_MAX + 1];
     struct iovec iov = {big, sizeof(big)};
     struct olog_new v[2] = {{.kind = OREC_PUT, .body = &iov, .n_body = 1}, {.kind = OREC_PUT}};
@@ -92,14 +85,14 @@ static void test_refusals(void **state)
 static void test_reads(void **state)
 {
     struct world *w = world_new(2, 2, false);
-    need(world_open(w, 0), w);
+    world_need(world_open(w, 0), w);
     char body[300];
     memset(body, 'b', sizeof(body));
     const struct iovec iov = {body, sizeof(body)};
     struct olog_new v = {
         .kind = OREC_BUCKET_GONE, .head = STR("header"), .body = &iov, .n_body = 1};
-    need(olog_append(w->l, &v, 1, &w->err), w);
-    need(olog_sync(w->l, &w->err), w);
+    world_need(olog_append(w->l, &v, 1, &w->err), w);
+    world_need(olog_sync(w->l, &w->err), w);
     char got[300];
     for (unsigned copy = 0; copy < 2; copy++) {
         memset(got, 0, sizeof(got));
@@ -115,31 +108,13 @@ static void test_reads(void **state)
                      -EINVAL);
     AUTO(arena_freep) struct arena *a = arena_new(1u << 20);
     struct olog_rec r;
-    need(olog_read(w->l, a, v.ret_at, &r, &w->err), w);
+    world_need(olog_read(w->l, a, v.ret_at, &r, &w->err), w);
     assert_str(r.head, "header");
     assert_int_equal(r.body.n, 300);
     assert_int_equal(r.lsn, v.ret_lsn);
     v.ret_at.off += 8;
     assert_int_equal(olog_read(w->l, a, v.ret_at, &r, NULL), -EUCLEAN);
     world_free(w);
-}
-
-static size_t fill_segments(struct world *w, size_t want)
-{
-    struct olog_segment *v = NULL;
-    size_t n = 0;
-    while (n < want) {
-        need(world_append(w, 4, 3000, true), w);
-        need(world_sync(w), w);
-        free(v);
-        assert_int_equal(olog_segments(w->l, &v, &n), 0);
-    }
-    for (size_t i = 0; i < n; i++) {
-        assert_true(i == 0 || v[i].segment > v[i - 1].segment);
-        assert_int_equal(v[i].last_lsn == 0, i + 1 == n);
-    }
-    free(v);
-    return n;
 }
 
 static int count(void *ctx, const struct olog_rec *r, struct err *err)
@@ -151,13 +126,13 @@ static int count(void *ctx, const struct olog_rec *r, struct err *err)
 static void test_removal_and_pins(void **state)
 {
     struct world *w = world_new(2, 2, false);
-    need(world_open(w, 0), w);
-    fill_segments(w, 4);
+    world_need(world_open(w, 0), w);
+    world_fill_segments(w, 4);
     struct olog_segment *v = NULL;
     size_t n = 0;
     assert_int_equal(olog_segments(w->l, &v, &n), 0);
     uint64_t seen = 0;
-    need(olog_walk(w->l, v[1].segment, count, &seen, &w->err), w);
+    world_need(olog_walk(w->l, v[1].segment, count, &seen, &w->err), w);
     assert_int_equal(seen, v[1].last_lsn - v[1].first_lsn + 1);
     assert_int_equal(olog_walk(w->l, v[n - 1].segment, count, &seen, NULL), -EBUSY);
     assert_int_equal(olog_remove(w->l, v[n - 1].segment, NULL), -EBUSY);
@@ -165,7 +140,7 @@ static void test_removal_and_pins(void **state)
     char got[100];
     assert_int_equal(olog_pin(w->l, at.segment), 0);
     assert_int_equal(olog_pin(w->l, at.segment), 0);
-    need(olog_remove(w->l, at.segment, &w->err), w);
+    world_need(olog_remove(w->l, at.segment, &w->err), w);
     assert_int_equal(olog_remove(w->l, at.segment, NULL), -ENOENT);
     assert_int_equal(olog_pin(w->l, at.segment), -ENOENT);
     assert_int_equal(olog_read_body(w->l, at, 24, 0, got, 100, 1, false), 0);
@@ -180,7 +155,7 @@ static void test_removal_and_pins(void **state)
         }
     }
     world_close(w);
-    need(world_open(w, 0), w);
+    world_need(world_open(w, 0), w);
     assert_false(olog_is_readonly(w->l));
     check(w);
     free(v);
@@ -225,10 +200,10 @@ static void test_every_byte(void **state)
 {
     for (unsigned copies = 1; copies <= 2; copies++) {
         struct world *w = world_new(copies, copies, false);
-        need(world_open(w, 0), w);
-        need(world_append(w, 1, 21, false), w);
-        need(world_append(w, 2, 40, true), w);
-        need(world_sync(w), w);
+        world_need(world_open(w, 0), w);
+        world_need(world_append(w, 1, 21, false), w);
+        world_need(world_append(w, 2, 40, true), w);
+        world_need(world_sync(w), w);
         size_t end = SEG_HEADER + FRAME_SIZE + 24 + 24 + 2 * (FRAME_SIZE + 24 + 40);
         world_close(w);
         char path[256], *bytes = NULL;
@@ -243,7 +218,7 @@ static void test_every_byte(void **state)
             }
             p[at] ^= mask;
             put_segment(w, copies - 1, p, n);
-            need(world_open(w, 0), w); /* on_record() compares every byte */
+            world_need(world_open(w, 0), w); /* on_record() compares every byte */
             bool is_pad = at >= SEG_HEADER && is_padding(p, end, at);
             p[at] ^= mask;
             if (copies == 1 && !is_pad) {
@@ -277,14 +252,14 @@ static void test_torn_or_damaged(void **state)
 {
     for (int is_promised = 0; is_promised < 2; is_promised++) {
         struct world *w = world_new(1, 1, true);
-        need(world_open(w, 0), w);
-        need(world_append(w, 2, 100, false), w);
-        need(world_sync(w), w);
-        need(world_append(w, 1, 100, false), w); /* it will be lost */
+        world_need(world_open(w, 0), w);
+        world_need(world_append(w, 2, 100, false), w);
+        world_need(world_sync(w), w);
+        world_need(world_append(w, 1, 100, false), w); /* it will be lost */
         if (is_promised) {
-            need(world_sync(w), w);
+            world_need(world_sync(w), w);
         }
-        need(world_append(w, 1, 100, false), w); /* and says whether that was promised */
+        world_need(world_append(w, 1, 100, false), w); /* and says whether that was promised */
         const struct fault_cut cut = {.kind = FAULT_CUT_ALL};
         world_cut(w, &cut, 0);
         fault_sim_free(w->sim);
@@ -292,7 +267,7 @@ static void test_torn_or_damaged(void **state)
         char path[256];
         assert_true(world_segment(w, 0, true, path));
         write_at(path, "xx", 2, SEG_HEADER + 2 * (FRAME_SIZE + 24 + 104) + 70);
-        need(world_open(w, 0), w);
+        world_need(world_open(w, 0), w);
         assert_int_equal(olog_is_readonly(w->l), is_promised);
         assert_int_equal(w->seen.n, is_promised ? 3 : 2);
         if (is_promised) {
@@ -306,23 +281,23 @@ static void test_lost_segments(void **state)
 {
     struct world *w = world_new(1, 1, false);
     char path[256];
-    need(world_open(w, 0), w);
-    fill_segments(w, 3);
+    world_need(world_open(w, 0), w);
+    world_fill_segments(w, 3);
     world_close(w);
     world_path(w, 0, "/log/seg-0000000000000003", path);
     assert_int_equal(unlink(path), 0); /* 2 is closed, so something followed */
-    need(world_open(w, 0), w);
+    world_need(world_open(w, 0), w);
     assert_true(olog_is_readonly(w->l));
     assert_non_null(strstr(olog_why(w->l), "none follows"));
     world_free(w);
 
     w = world_new(1, 1, false);
-    need(world_open(w, 0), w);
-    fill_segments(w, 3);
+    world_need(world_open(w, 0), w);
+    world_fill_segments(w, 3);
     world_close(w);
     world_path(w, 0, "/log/seg-0000000000000003", path);
     assert_int_equal(truncate(path, 100), 0);
-    need(world_open(w, 0), w);
+    world_need(world_open(w, 0), w);
     assert_true(olog_is_readonly(w->l));
     world_free(w);
 }
@@ -330,14 +305,14 @@ static void test_lost_segments(void **state)
 static void test_verify_repairs(void **state)
 {
     struct world *w = world_new(3, 2, false);
-    need(world_open(w, 0), w);
-    fill_segments(w, 4);
+    world_need(world_open(w, 0), w);
+    world_fill_segments(w, 4);
     struct olog_segment *v = NULL;
     size_t n = 0;
     assert_int_equal(olog_segments(w->l, &v, &n), 0);
     struct olog_verify io = {0};
     for (size_t i = 0; i + 1 < n; i++) {
-        need(olog_verify(w->l, v[i].segment, &io, &w->err), w);
+        world_need(olog_verify(w->l, v[i].segment, &io, &w->err), w);
     }
     assert_int_equal(io.n_records, v[n - 2].last_lsn);
     assert_int_equal(io.n_repaired + io.n_copied + io.n_lost, 0);
@@ -350,10 +325,10 @@ static void test_verify_repairs(void **state)
     write_at(path, "xyz", 3, 10);
     write_at(path, "xyz", 3, (off_t)v[1].size + 3);
     io = (struct olog_verify){0};
-    need(olog_verify(w->l, v[1].segment, &io, &w->err), w);
+    world_need(olog_verify(w->l, v[1].segment, &io, &w->err), w);
     assert_int_equal(io.n_repaired, 2);
     io = (struct olog_verify){0};
-    need(olog_verify(w->l, v[1].segment, &io, &w->err), w);
+    world_need(olog_verify(w->l, v[1].segment, &io, &w->err), w);
     assert_int_equal(io.n_repaired, 0);
     /* both copies bad: it says so */
     for (unsigned i = 0; i < 3; i++) {
@@ -363,7 +338,7 @@ static void test_verify_repairs(void **state)
         }
     }
     io = (struct olog_verify){0};
-    need(olog_verify(w->l, v[1].segment, &io, &w->err), w);
+    world_need(olog_verify(w->l, v[1].segment, &io, &w->err), w);
     assert_true(io.n_lost > 0);
     uint64_t seen = 0;
     assert_int_equal(olog_walk(w->l, v[1].segment, count, &seen, NULL), -EUCLEAN);
@@ -377,13 +352,13 @@ static void test_copy_that_does_not_count(void **state)
 {
     for (int is_removed = 0; is_removed < 2; is_removed++) {
         struct world *w = world_new(2, 2, true);
-        need(world_open(w, 0), w);
+        world_need(world_open(w, 0), w);
         const struct fault_plan plan = {
             .at = 1, .code = -ENOSPC, .ops = FAULT_BIT(FAULT_PWRITE)};
         fault_sim_plan(w->sim, &plan);
-        need(world_commit(w, 3, 500, true), w); /* one copy has it */
+        world_need(world_commit(w, 3, 500, true), w); /* one copy has it */
         assert_true(fault_sim_has_failed(w->sim));
-        fill_segments(w, 4);
+        world_fill_segments(w, 4);
         struct olog_segment *v = NULL;
         size_t n = 0;
         assert_int_equal(olog_segments(w->l, &v, &n), 0);
@@ -394,13 +369,13 @@ static void test_copy_that_does_not_count(void **state)
             assert_int_equal(access(path[i], F_OK), 0);
         }
         if (is_removed) {
-            need(olog_remove(w->l, 1, &w->err), w);
+            world_need(olog_remove(w->l, 1, &w->err), w);
             assert_int_equal(access(path[0], F_OK), -1);
             assert_int_equal(access(path[1], F_OK), -1);
         }
         uint64_t last = w->recs.v[w->recs.n - 1].lsn;
         world_close(w);
-        need(world_open(w, last), w);
+        world_need(world_open(w, last), w);
         assert_false(olog_is_readonly(w->l));
         assert_int_equal(w->seen.n, 1);
         world_close(w); /* ends what is to be ended */
@@ -423,15 +398,15 @@ static void test_copy_that_does_not_count(void **state)
 static void test_drive_away(void **state)
 {
     struct world *w = world_new(3, 2, false);
-    need(world_open(w, 0), w);
-    fill_segments(w, 4);
+    world_need(world_open(w, 0), w);
+    world_fill_segments(w, 4);
     world_close(w);
     char home[256], away[256];
     world_path(w, 1, "", home);
     (void)snprintf(away, sizeof(away), "%.200s-away", home);
     assert_int_equal(rename(home, away), 0);
     assert_int_equal(mkdir(home, 0700), 0); /* not mounted */
-    need(world_open(w, 0), w);
+    world_need(world_open(w, 0), w);
     check(w);
     assert_int_equal(drives_state(w->d, 1), DRIVE_MISSING);
     struct olog_segment *v = NULL;
@@ -442,23 +417,23 @@ static void test_drive_away(void **state)
             w->recs.v[i].fate = FATE_GONE;
         }
     }
-    need(olog_remove(w->l, v[1].segment, &w->err), w); /* drive 1 still has a copy */
-    fill_segments(w, n + 2);
+    world_need(olog_remove(w->l, v[1].segment, &w->err), w); /* drive 1 still has a copy */
+    world_fill_segments(w, n + 2);
     world_close(w);
     assert_int_equal(rmdir(home), 0);
     assert_int_equal(rename(away, home), 0);
-    need(world_open(w, 0), w);
+    world_need(world_open(w, 0), w);
     check(w); /* what was removed is not back */
     assert_int_equal(drives_state(w->d, 1), DRIVE_HEALING);
     free(v);
     assert_int_equal(olog_segments(w->l, &v, &n), 0);
     for (size_t i = 0; i + 1 < n; i++) {
         struct olog_verify io = {0};
-        need(olog_verify(w->l, v[i].segment, &io, &w->err), w);
+        world_need(olog_verify(w->l, v[i].segment, &io, &w->err), w);
     }
-    need(drives_healed(w->d, 1, &w->err), w);
+    world_need(drives_healed(w->d, 1, &w->err), w);
     world_close(w);
-    need(world_open(w, 0), w);
+    world_need(world_open(w, 0), w);
     check(w);
     assert_int_equal(drives_state(w->d, 1), DRIVE_OK);
     assert_false(olog_is_readonly(w->l));
@@ -472,26 +447,26 @@ static void test_replaced_while_open(void **state)
 {
     for (int has_appends = 0; has_appends < 2; has_appends++) {
         struct world *w = world_new(2, 2, false);
-        need(world_open(w, 0), w);
-        fill_segments(w, 3);
+        world_need(world_open(w, 0), w);
+        world_fill_segments(w, 3);
         drives_fault(w->d, 1, -EIO, "testing");
         if (has_appends) {
-            need(world_commit(w, 3, 100, true), w);
+            world_need(world_commit(w, 3, 100, true), w);
         }
         char path[256];
         world_path(w, 1, "", path);
         world_remove(path);
         assert_int_equal(mkdir(path, 0700), 0);
-        need(drives_replace(w->d, 1, &w->err), w);
+        world_need(drives_replace(w->d, 1, &w->err), w);
         struct olog_segment *v = NULL;
         size_t n = 0;
         struct olog_verify io = {0};
         assert_int_equal(olog_segments(w->l, &v, &n), 0);
         for (size_t i = 0; i < n; i++) {
-            need(olog_verify(w->l, v[i].segment, &io, &w->err), w);
+            world_need(olog_verify(w->l, v[i].segment, &io, &w->err), w);
         }
         assert_int_equal(io.n_copied, n);
-        need(drives_healed(w->d, 1, &w->err), w);
+        world_need(drives_healed(w->d, 1, &w->err), w);
         free(v);
         assert_int_equal(olog_segments(w->l, &v, &n), 0);
         for (size_t i = 0; i < n; i++) {
@@ -502,7 +477,7 @@ static void test_replaced_while_open(void **state)
         world_path(w, 0, "", path);
         world_remove(path);
         assert_int_equal(mkdir(path, 0700), 0);
-        need(world_open(w, 0), w);
+        world_need(world_open(w, 0), w);
         assert_false(olog_is_readonly(w->l));
         check(w);
         world_free(w);
@@ -513,15 +488,15 @@ static void test_replaced_while_open(void **state)
 static void test_too_few_drives(void **state)
 {
     struct world *w = world_new(3, 2, false);
-    need(world_open(w, 0), w);
-    fill_segments(w, 3);
+    world_need(world_open(w, 0), w);
+    world_fill_segments(w, 3);
     world_close(w);
     for (unsigned i = 0; i < 2; i++) {
         char path[256];
         world_path(w, i, "", path);
         world_remove(path);
     }
-    need(world_open(w, 0), w);
+    world_need(world_open(w, 0), w);
     assert_true(olog_is_readonly(w->l));
     assert_int_equal(world_append(w, 1, 1, false), -EIO);
     world_free(w);

@@ -295,3 +295,28 @@ bool world_segment(const struct world *w, unsigned drive, bool is_newest, char o
     (void)snprintf(out, 256, "%.180s/%s", log, best);
     return best[0] != 0;
 }
+
+void world_need(int rc, const struct world *w)
+{
+    if (rc < 0) {
+        fail_msg("%d %s: %s", rc, w->err.name ? w->err.name : "", w->err.msg);
+    }
+}
+
+size_t world_fill_segments(struct world *w, size_t want)
+{
+    struct olog_segment *v = NULL;
+    size_t n = 0;
+    while (n < want) {
+        world_need(world_append(w, 4, 3000, true), w);
+        world_need(world_sync(w), w);
+        free(v);
+        assert_int_equal(olog_segments(w->l, &v, &n), 0);
+    }
+    for (size_t i = 0; i < n; i++) {
+        assert_true(i == 0 || v[i].segment > v[i - 1].segment);
+        assert_int_equal(v[i].last_lsn == 0, i + 1 == n);
+    }
+    free(v);
+    return n;
+}

@@ -56,4 +56,7 @@ void world_cut(struct world *w, const struct fault_cut *cut, uint32_t lost);
 void world_path(const struct world *w, unsigned drive, const char *rest, char out[256]);
 /* Name of a drive's newest (or oldest) segment. */
 bool world_segment(const struct world *w, unsigned drive, bool is_newest, char out[256]);
-void world_remove(const char *path); /* with all that is in it */
+void world_remove(const char *path);            /* with all that is in it */
+void world_need(int rc, const struct world *w); /* the test ends when rc is an error */
+/* Appends until there are that many segments; returns how many there are. */
+size_t world_fill_segments(struct world *w, size_t want);

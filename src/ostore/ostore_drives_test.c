@@ -8,24 +8,6 @@
 
 /* Drives go and come: nothing that was answered is lost, and writes go on. */
 
-#define assert_ok(w, rc)                                                           \
-    do {                                                                           \
-        int rc_ = (rc);                                                            \
-        if (rc_ < 0) {                                                             \
-            fail_msg("%s: %d %s %s", #rc, rc_, (w)->err.name ? (w)->err.name : "", \
-                     (w)->err.msg);                                                \
-        }                                                                          \
-    } while (0)
-
-static void assert_body(struct world *w, const struct obucket *b, struct str key,
-                        const uint8_t *version, struct str want)
-{
-    struct str got;
-    assert_ok(w, world_read(w, b, key, version, &got, NULL));
-    assert_int_equal(got.n, want.n);
-    assert_memory_equal(got.p, want.p, want.n);
-}
-
 static const size_t sizes[] = {0, 3000, 60000, 700000, 3000000};
 
 static void put_all(struct world *w, const struct obucket *b, const char *prefix, uint32_t seed)
@@ -43,7 +25,7 @@ static void check_all(struct world *w, const struct obucket *b, const char *pref
     for (uint32_t i = 0; i < ARRAY_LEN(sizes); i++) {
         char key[32];
         (void)snprintf(key, sizeof(key), "%s-%u", prefix, i);
-        assert_body(w, b, str_c(key), NULL, world_bytes(w, sizes[i], seed + i));
+        world_assert_body(w, b, str_c(key), NULL, world_bytes(w, sizes[i], seed + i));
     }
     arena_reset(w->a);
 }

@@ -12,15 +12,6 @@
 
 /* What must not get lost, and what must not come back, when something went wrong before. */
 
-#define assert_ok(w, rc)                                                           \
-    do {                                                                           \
-        int rc_ = (rc);                                                            \
-        if (rc_ < 0) {                                                             \
-            fail_msg("%s: %d %s %s", #rc, rc_, (w)->err.name ? (w)->err.name : "", \
-                     (w)->err.msg);                                                \
-        }                                                                          \
-    } while (0)
-
 static int n_shards;
 
 static int count_shard(const char *path, const struct stat *st, int kind, struct FTW *ftw)

@@ -1,55 +1,12 @@
 #include "ostore/ostore_world.h"
 
 #include <errno.h>
-#include <ftw.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <unistd.h>
 
 /* Bodies on their way in: of any size, given up at any moment, too many at once. */
-
-#define assert_ok(w, rc)                                                           \
-    do {                                                                           \
-        int rc_ = (rc);                                                            \
-        if (rc_ < 0) {                                                             \
-            fail_msg("%s: %d %s %s", #rc, rc_, (w)->err.name ? (w)->err.name : "", \
-                     (w)->err.msg);                                                \
-        }                                                                          \
-    } while (0)
-
-static void assert_body(struct world *w, const struct obucket *b, struct str key,
-                        const uint8_t *version, struct str want)
-{
-    struct str got;
-    assert_ok(w, world_read(w, b, key, version, &got, NULL));
-    assert_int_equal(got.n, want.n);
-    assert_memory_equal(got.p, want.p, want.n);
-}
-
-static int n_files;
-static int count_file(const char *path, const struct stat *st, int kind, struct FTW *ftw)
-{
-    n_files += kind == FTW_F && strstr(path, "/data/") != NULL;
-    return 0;
-}
-
-static int files_of(const struct world *w)
-{
-    n_files = 0;
-    assert_int_equal(nftw(w->dir.path, count_file, 16, FTW_PHYS), 0);
-    return n_files;
-}
-
-static void wait_for_files(const struct world *w, int n)
-{
-    for (int i = 0; files_of(w) != n; i++) {
-        if (i > 100) {
-            fail_msg("%d files of bodies, want %d", files_of(w), n);
-        }
-        (void)usleep(50000);
-    }
-}
 
 /* --- bodies on their way in --- */
 
@@ -77,9 +34,9 @@ static void bodies_of_any_manner(void **state)
         c.body = p;
         c.rec.key = STR("k");
         assert_int_equal(ochange_wait(w.s, &c), 0);
-        assert_body(&w, b, STR("k"), NULL, str_n(all.p, sizes[turn]));
+        world_assert_body(&w, b, STR("k"), NULL, str_n(all.p, sizes[turn]));
     }
-    wait_for_files(&w, 1);
+    world_wait_for_files(&w, 1);
     /* Given up at several moments: nothing stays. */
     for (int turn = 0; turn < 6; turn++) {
         struct oput *p = NULL;
@@ -93,7 +50,7 @@ static void bodies_of_any_manner(void **state)
         }
         oput_free(p);
     }
-    wait_for_files(&w, 1);
+    world_wait_for_files(&w, 1);
     obucket_unref(b);
     world_done(&w);
 }
@@ -139,7 +96,7 @@ static void given_up_while_it_is_hashed(void **state)
         atomic_store(&s.is_over, true);
         assert_false(atomic_load(&s.is_in));
     }
-    wait_for_files(&w, 0);
+    world_wait_for_files(&w, 0);
     world_done(&w);
 }
 
@@ -201,7 +158,7 @@ static void a_loop_is_told_when_there_is_room(void **state)
     struct ochange c = {.kind = OCHANGE_PUT, .bucket = b, .cond = OCHANGE_IF_NONE, .body = p};
     c.rec.key = STR("k");
     assert_int_equal(ochange_wait(w.s, &c), 0);
-    assert_body(&w, b, STR("k"), NULL, all);
+    world_assert_body(&w, b, STR("k"), NULL, all);
     obucket_unref(b);
     world_done(&w);
 }

@@ -9,24 +9,6 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#define assert_ok(w, rc)                                                           \
-    do {                                                                           \
-        int rc_ = (rc);                                                            \
-        if (rc_ < 0) {                                                             \
-            fail_msg("%s: %d %s %s", #rc, rc_, (w)->err.name ? (w)->err.name : "", \
-                     (w)->err.msg);                                                \
-        }                                                                          \
-    } while (0)
-
-static void assert_body(struct world *w, const struct obucket *b, struct str key,
-                        const uint8_t *version, struct str want)
-{
-    struct str got;
-    assert_ok(w, world_read(w, b, key, version, &got, NULL));
-    assert_int_equal(got.n, want.n);
-    assert_memory_equal(got.p, want.p, want.n);
-}
-
 static void small_and_large_bodies(void **state)
 {
     static const size_t sizes[] = {0,     1,      4096,   16368,   16369,
@@ -43,7 +25,7 @@ static void small_and_large_bodies(void **state)
             if (turn == 0) {
                 assert_ok(&w, world_put(&w, b, str_c(key), body, NULL));
             }
-            assert_body(&w, b, str_c(key), NULL, body);
+            world_assert_body(&w, b, str_c(key), NULL, body);
         }
         obucket_unref(b);
         world_again(&w, turn == 1);
@@ -112,30 +94,6 @@ static void one_of_many_creates_wins(void **state)
 
 /* --- readers --- */
 
-static int n_files;
-static int count_file(const char *path, const struct stat *st, int kind, struct FTW *ftw)
-{
-    n_files += kind == FTW_F && strstr(path, "/data/") != NULL;
-    return 0;
-}
-
-static int files_of(const struct world *w)
-{
-    n_files = 0;
-    assert_int_equal(nftw(w->dir.path, count_file, 16, FTW_PHYS), 0);
-    return n_files;
-}
-
-static void wait_for_files(const struct world *w, int n)
-{
-    for (int i = 0; files_of(w) != n; i++) {
-        if (i > 100) {
-            fail_msg("%d files of bodies, want %d", files_of(w), n);
-        }
-        (void)usleep(50000);
-    }
-}
-
 static void complete_two(struct world *w, const struct obucket *b, struct str key,
                          struct str one, struct str two)
 {
@@ -178,7 +136,7 @@ static void readers_keep_what_they_read(void **state)
     assert_ok(&w, world_put(&w, b, STR("small"), small, NULL));
     assert_ok(&w, world_put(&w, b, STR("large"), large, NULL));
     complete_two(&w, b, STR("multi"), one, two);
-    assert_int_equal(files_of(&w), 4);
+    assert_int_equal(world_files(&w), 4);
     static const char *const keys[] = {"small", "large", "multi"};
     struct oread *r[3];
     struct oversion v[3];
@@ -213,12 +171,12 @@ static void readers_keep_what_they_read(void **state)
     assert_ok(&w, oread_open(w.s, &held, 0, &late, &w.err));
     assert_int_equal(oread_at(late, 0, got, 400000, 0, &w.err), large.n);
     assert_memory_equal(got, large.p, large.n);
-    assert_int_equal(files_of(&w), 4);
+    assert_int_equal(world_files(&w), 4);
     oread_close(late);
     for (int i = 0; i < 3; i++) {
         oread_close(r[i]);
     }
-    wait_for_files(&w, 0);
+    world_wait_for_files(&w, 0);
     /* It is gone for those who come later, with the same facts or anew. */
     assert_int_equal(oread_open(w.s, &held, 0, &late, NULL), -ENOENT);
     arena_free(a);
@@ -245,9 +203,9 @@ static void a_slow_reader_stalls_nothing(void **state)
         assert_ok(&w, world_put(&w, b, STR("other"), world_bytes(&w, 50000, i), NULL));
     }
     assert_ok(&w, world_delete(&w, b, STR("other"), NULL, NULL));
-    wait_for_files(&w, 1);
+    world_wait_for_files(&w, 1);
     oread_close(r);
-    wait_for_files(&w, 0);
+    world_wait_for_files(&w, 0);
     arena_free(a);
     obucket_unref(b);
     world_done(&w);
@@ -399,7 +357,7 @@ static void a_tombstone_is_about_its_version_only(void **state)
     assert_true(st.log_bytes + 5000 <= before.log_bytes);
     world_again(&w, true);
     b = world_bucket(&w, "films");
-    assert_body(&w, b, STR("k"), NULL, world_bytes(&w, 5000, 1));
+    world_assert_body(&w, b, STR("k"), NULL, world_bytes(&w, 5000, 1));
     obucket_unref(b);
     world_done(&w);
 }
@@ -442,7 +400,7 @@ static void a_damaged_log_is_read_only_and_says_why(void **state)
     ostore_stats(w.s, &st);
     assert_false(st.is_readonly);
     b = world_bucket(&w, "films");
-    assert_body(&w, b, STR("k10"), NULL, world_bytes(&w, 8000, 1));
+    world_assert_body(&w, b, STR("k10"), NULL, world_bytes(&w, 8000, 1));
     obucket_unref(b);
     world_close(&w);
     /* On all of them. */
@@ -453,8 +411,8 @@ static void a_damaged_log_is_read_only_and_says_why(void **state)
     assert_true(st.is_readonly);
     assert_true(strlen(st.why) > 10);
     b = world_bucket(&w, "films");
-    assert_body(&w, b, STR("k09"), NULL, world_bytes(&w, 8000, 1));
-    assert_body(&w, b, STR("k19"), NULL, world_bytes(&w, 8000, 1));
+    world_assert_body(&w, b, STR("k09"), NULL, world_bytes(&w, 8000, 1));
+    world_assert_body(&w, b, STR("k19"), NULL, world_bytes(&w, 8000, 1));
     struct str got;
     assert_int_equal(world_read(&w, b, STR("k10"), NULL, &got, NULL), -ENOENT);
     assert_int_equal(world_put(&w, b, STR("new"), world_bytes(&w, 10, 1), NULL), -EROFS);
@@ -530,8 +488,8 @@ static void scrub_repairs_and_sweeps(void **state)
     wait_for_scrub(&w, &st);
     assert_int_equal(st.n_bad, 0);
     b = world_bucket(&w, "films");
-    assert_body(&w, b, STR("small"), NULL, world_bytes(&w, 9000, 1));
-    assert_body(&w, b, STR("large"), NULL, world_bytes(&w, 700000, 2));
+    world_assert_body(&w, b, STR("small"), NULL, world_bytes(&w, 9000, 1));
+    world_assert_body(&w, b, STR("large"), NULL, world_bytes(&w, 700000, 2));
     obucket_unref(b);
     world_done(&w);
 }
@@ -560,7 +518,7 @@ static void sealed_bodies_need_their_key(void **state)
     const struct obucket *b = world_bucket(&w, "films");
     assert_ok(&w, world_put(&w, b, STR("small"), world_bytes(&w, 9000, 1), NULL));
     assert_ok(&w, world_put(&w, b, STR("large"), world_bytes(&w, 100000, 2), NULL));
-    assert_body(&w, b, STR("small"), NULL, world_bytes(&w, 9000, 1));
+    world_assert_body(&w, b, STR("small"), NULL, world_bytes(&w, 9000, 1));
     obucket_unref(b);
     world_close(&w);
     is_locked = true;
@@ -576,8 +534,8 @@ static void sealed_bodies_need_their_key(void **state)
     assert_int_equal(ostore_unlock(w.s, NULL), -EACCES);
     is_locked = false;
     assert_ok(&w, ostore_unlock(w.s, &w.err));
-    assert_body(&w, b, STR("small"), NULL, world_bytes(&w, 9000, 1));
-    assert_body(&w, b, STR("large"), NULL, world_bytes(&w, 100000, 2));
+    world_assert_body(&w, b, STR("small"), NULL, world_bytes(&w, 9000, 1));
+    world_assert_body(&w, b, STR("large"), NULL, world_bytes(&w, 100000, 2));
     assert_ok(&w, world_put(&w, b, STR("new"), world_bytes(&w, 10, 1), NULL));
     obucket_unref(b);
     struct keys *k = w.o.keys;

@@ -1,9 +1,11 @@
 #include "ostore/ostore_world.h"
 
 #include <errno.h>
+#include <ftw.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 void world_paths(struct world *w, const char *dir, unsigned k, unsigned m)
 {
@@ -202,4 +204,37 @@ int world_read(struct world *w, const struct obucket *b, struct str key, const u
     oread_close(r);
     *ret = str_n(p, v.rec.size);
     return n < 0 ? (int)n : (uint64_t)n == v.rec.size ? 0 : -EIO;
+}
+
+void world_assert_body(struct world *w, const struct obucket *b, struct str key,
+                       const uint8_t *version, struct str want)
+{
+    struct str got;
+    assert_ok(w, world_read(w, b, key, version, &got, NULL));
+    assert_int_equal(got.n, want.n);
+    assert_memory_equal(got.p, want.p, want.n);
+}
+
+static int n_files;
+static int count_file(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+    n_files += kind == FTW_F && strstr(path, "/data/") != NULL;
+    return 0;
+}
+
+int world_files(const struct world *w)
+{
+    n_files = 0;
+    assert_int_equal(nftw(w->dir.path, count_file, 16, FTW_PHYS), 0);
+    return n_files;
+}
+
+void world_wait_for_files(const struct world *w, int n)
+{
+    for (int i = 0; world_files(w) != n; i++) {
+        if (i > 100) {
+            fail_msg("%d files of bodies, want %d", world_files(w), n);
+        }
+        (void)usleep(50000);
+    }
 }

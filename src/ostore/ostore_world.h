@@ -39,3 +39,18 @@ int world_read(struct world *w, const struct obucket *b, struct str key, const u
                struct str *ret, struct oversion *ret_version);
 int world_finish(struct world *w, struct oput *p);         /* and waits */
 struct oput *world_body(struct world *w, struct str body); /* finished */
+
+#define assert_ok(w, rc)                                                           \
+    do {                                                                           \
+        int rc_ = (rc);                                                            \
+        if (rc_ < 0) {                                                             \
+            fail_msg("%s: %d %s %s", #rc, rc_, (w)->err.name ? (w)->err.name : "", \
+                     (w)->err.msg);                                                \
+        }                                                                          \
+    } while (0)
+
+void world_assert_body(struct world *w, const struct obucket *b, struct str key,
+                       const uint8_t *version, struct str want);
+int world_files(const struct world *w); /* files of bodies on all drives */
+/* Removal is in the background: at most five seconds. */
+void world_wait_for_files(const struct world *w, int n);
