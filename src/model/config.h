@@ -23,6 +23,7 @@
 #define DATA_PREDASTORE_DRIVE    "predastore/drive1" /* when the configuration names no drives */
 /* Below run_dir: S3 in HTTP/1.1 without TLS, for awsgw's relay. */
 #define RUN_S3_SOCKET            "predastore-s3.sock"
+#define DATA_VIPERBLOCK_ROOT_KEY "viperblock/root.key" /* a copy, 0600: for encrypted volumes */
 
 /* Offsets from uid_base: a service's user and group id. */
 enum config_uid {

@@ -69,6 +69,21 @@ static const struct rec_field instance_status_fields[] = {
 REC_DESC(instance_status_desc, struct instance_status, "instance status", 1,
          instance_status_fields);
 
+static const struct rec_field image_device_fields[] = {
+    REC_FIELD(struct image_device, REC_STR, device),
+    REC_FIELD(struct image_device, REC_STR, snapshot_id),
+    REC_FIELD(struct image_device, REC_STR, type),
+    REC_FIELD(struct image_device, REC_STR, kms_key_id),
+    REC_FIELD(struct image_device, REC_U64, size_gib),
+    REC_FIELD(struct image_device, REC_U64, iops),
+    REC_FIELD(struct image_device, REC_U64, throughput),
+    REC_FIELD(struct image_device, REC_BOOL, is_encrypted),
+    REC_FIELD(struct image_device, REC_BOOL, is_kept),
+    REC_FIELD(struct image_device, REC_STR, virtual_name),
+    REC_FIELD(struct image_device, REC_BOOL, is_none),
+};
+REC_DESC(image_device_desc, struct image_device, "image device", 1, image_device_fields);
+
 static const struct rec_field image_fields[] = {
     REC_FIELD(struct image, REC_STR, id),
     REC_FIELD(struct image, REC_STR, account),
@@ -84,6 +99,17 @@ static const struct rec_field image_fields[] = {
     REC_FIELD(struct image, REC_U64, create_ns),
     REC_FIELD(struct image, REC_BOOL, is_public),
     REC_FIELD(struct image, REC_STR, want),
+    REC_FIELD(struct image, REC_STR, source),
+    REC_FIELD(struct image, REC_STR, source_id),
+    REC_FIELD(struct image, REC_STR_LIST, accounts),
+    REC_FIELD(struct image, REC_STR, ena),
+    REC_FIELD(struct image, REC_STR, sriov),
+    REC_FIELD(struct image, REC_STR, tpm),
+    REC_FIELD(struct image, REC_STR, imds),
+    REC_FIELD(struct image, REC_STR, virt),
+    REC_FIELD(struct image, REC_STR, deprecate_at),
+    REC_FIELD(struct image, REC_BOOL, is_protected),
+    REC_FIELD_SUB(struct image, REC_OBJ_LIST, devices, &image_device_desc),
 };
 REC_DESC(image_desc, struct image, "image", 1, image_fields);
 

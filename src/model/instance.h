@@ -80,15 +80,35 @@ struct instance_status { /* status/instance/<account>/<id> */
 };
 extern const struct rec_desc instance_status_desc;
 
+struct image_device { /* one entry of an image's block device mapping */
+    struct rec_head head;
+    struct str device, snapshot_id, type, kms_key_id;
+    uint64_t size_gib, iops, throughput;
+    bool is_encrypted, is_kept; /* kept: DeleteOnTermination false */
+    struct str virtual_name;    /* "ephemeral0", or "" */
+    bool is_none;               /* NoDevice */
+};
+extern const struct rec_desc image_device_desc;
+
 struct image { /* spec/image/<owner account>/<ami id> */
     struct rec_head head;
     struct str id, account;
     struct str name, description, arch, boot_mode, platform; /* platform "" or "windows" */
-    struct str root_device, snapshot_id, sha256;
-    uint64_t size; /* bytes of the disk */
+    struct str root_device, snapshot_id, sha256; /* snapshot_id: of the root device */
+    uint64_t size;                               /* bytes of the root disk */
     uint64_t create_ns;
     bool is_public;
-    struct str want; /* "present" or "deleted" */
+    struct str want;          /* "present" or "deleted" */
+    struct str source;        /* "" (an import), "instance", "snapshot", "copy" */
+    struct str source_id;     /* instance or image */
+    struct str_list accounts; /* launchPermission */
+    struct {
+        struct image_device *v;
+        size_t n;
+    } devices;                              /* empty: the root alone, as imports had it */
+    struct str ena, sriov, tpm, imds, virt; /* as registered; "" = the default */
+    struct str deprecate_at;                /* ISO 8601 or "" */
+    bool is_protected;                      /* DeregistrationProtection */
 };
 extern const struct rec_desc image_desc;
 

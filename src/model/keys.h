@@ -8,7 +8,9 @@
  *           node/<node>/<service>          under a lease: the service runs (presence.h)
  *           config/...                     cluster-wide settings
  *           Who may write what is checked by spx-state (state/rights.c).
- * Kinds:    instance volume image snapshot keypair vpc subnet igw rtb acl dopt sg eni eip tags
+ * Kinds:    instance volume volmod image snapshot ebsdefaults keypair vpc subnet igw rtb acl dopt
+ * sg eni
+ *           eip tags
  * Threads:  no state.
  * Memory:   keys are made in the arena given.
  * Errors:   key_parse() answers -EINVAL. */

@@ -36,6 +36,8 @@ static const struct {
 
     {"viperblock", "status/volume/", ALL},
     {"viperblock", "status/image/", ALL},
+    {"viperblock", "status/snapshot/", ALL},
+    {"viperblock", "status/volmod/", ALL},
     {"viperblock", "spec/image/", ALL}, /* at import */
     {"viperblock", "spec/snapshot/", ALL},
     {"viperblock", "spec/tags/", ALL},

@@ -1,0 +1,21 @@
+/* blk_throttle.h — IOPS and bytes per second of a volume as its type allows, with bursts.
+ * Not here: which type allows what (model/volume_type.h).
+ * Threads:  one bucket shared by all queues of a volume; lock-free on the way through.
+ * Memory:   takes 'below'.
+ * Errors:   none of its own. Requests with BLK_INNER pass.
+ * Source:   EBS user guide, "Amazon EBS volume types": gp3 baseline and provisioned, io1/io2
+ *           provisioned, gp2 3 IOPS/GiB with I/O credits (5.4 million, 3,000 burst), st1 and sc1
+ *           throughput credits; an I/O of up to 256 KiB (SSD) or 1 MiB (HDD) counts as one. */
+#pragma once
+#include "blk/blk.h"
+
+struct blk_limits { /* 0 = not limited */
+    uint64_t iops, burst_iops,
+        credits; /* credits: I/Os above the baseline that a full bucket has */
+    uint64_t bytes_per_s, burst_bytes_per_s, byte_credits;
+    uint64_t io_size; /* bytes that count as one I/O; 0 = 256 KiB */
+};
+
+MUST_CHECK int blk_throttle_new(struct blk_layer *below, const struct blk_limits *lim,
+                                struct blk_layer **ret, struct err *err);
+void blk_throttle_set(struct blk_layer *l, const struct blk_limits *lim); /* any thread */
