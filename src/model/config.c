@@ -219,6 +219,8 @@ static const struct toml_key predastore_keys[] = {
      .doc = "Percent of a drive from which on writes are slowed down (SlowDown), unless 32 GiB are left."},
     {.key = "full_pct", .type = TOML_INT, .off = IN_PREDASTORE(full_pct), .dflt = "95", .min = 2, .max = 100,
      .doc = "Percent of a drive from which on writes are refused, unless 8 GiB are left; reads and deletes go on."},
+    {.key = "max_conns_per_ip", .type = TOML_INT, .off = IN_PREDASTORE(max_conns_per_ip), .dflt = "6144", .min = 16, .max = 16384,
+     .doc = "Connections that one address may have of the 16,384 that the port takes; raise it when many clients share an address (NAT)."},
 };
 static const struct toml_schema predastore_schema = {0, predastore_keys, ARRAY_LEN(predastore_keys)};
 

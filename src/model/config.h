@@ -53,6 +53,7 @@ struct config_predastore { /* [nodes.NAME.predastore] */
     size_t n_domains;
     uint64_t inline_max; /* bodies up to so many bytes lie in the log */
     uint64_t near_full_pct, full_pct;
+    uint64_t max_conns_per_ip; /* of the TCP port */
 };
 #define CONFIG_MAX_DRIVES    24u
 #define CONFIG_MAX_RS_DATA   16u

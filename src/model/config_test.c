@@ -100,6 +100,7 @@ static void test_objects_have_defaults(void **state)
     assert_int_equal(p->inline_max, 131072);
     assert_int_equal(p->near_full_pct, 90);
     assert_int_equal(p->full_pct, 95);
+    assert_int_equal(p->max_conns_per_ip, 6144);
 }
 
 static void test_code_follows_the_number_of_drives(void **state)

@@ -307,6 +307,7 @@ static int open_parts(struct ostore *s, const struct ostore_opts *o, struct err 
             pins_bury(s->pins, tx.deaths.v[i].pin, &v);
         }
         s->commit = commit_start(s);
+        s->put_mem = shares_new(PUT_MEM);
         s->io = iopool_start(o->n_io_threads ? o->n_io_threads : 4);
         s->compact = compact_start(s);
         s->scrub = scrub_start(s);
@@ -394,6 +395,7 @@ void ostore_close(struct ostore *s)
     pthread_rwlock_destroy(&s->keys_lock);
     pthread_mutex_destroy(&s->why_lock);
     pthread_mutex_destroy(&s->sweep_lock);
+    shares_free(s->put_mem);
     free(s->index_path);
     free(s);
 }

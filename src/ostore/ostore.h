@@ -150,6 +150,9 @@ struct oput_opts {
     /* After oput_add() said OPUT_WAIT: room again (any thread). */
     void (*on_ready)(void *ctx);
     void *ctx;
+    /* Who sends it: no account and no address gets all of the memory for bodies. STR_NONE: it is
+     * not counted for anybody. Borrowed until oput_new() returns. */
+    struct str account, address;
     bool is_background; /* copies, uploads of services: yields to others */
 };
 /* -EAGAIN "SlowDown" near full or too many at once; -ENOSPC "InsufficientStorage". Does not

@@ -4,6 +4,7 @@
  * Memory:   struct ostore owns everything below.
  * Errors:   as in ostore.h. */
 #pragma once
+#include "base/share.h"
 #include "keys/keys.h"
 #include "loop/ticker.h"
 #include "ostore/body.h"
@@ -117,6 +118,8 @@ void iopool_stop(struct iopool *p);
 
 /* --- the store --- */
 
+#define PUT_MEM ((uint64_t)512 << 20)
+
 struct ostore {
     struct fault_fs *fs;
     struct drives *drives;
@@ -147,8 +150,7 @@ struct ostore {
     pthread_mutex_t why_lock;
     char why[160];
     atomic_uint_fast64_t n_put, n_get, n_delete, n_list, n_syncs, n_commits;
-    atomic_int_fast64_t put_mem; /* bytes that running uploads may hold */
-    atomic_int n_puts;
+    struct shares *put_mem; /* bytes that running uploads may hold */
 };
 uint64_t ostore_now(struct ostore *s);
 /* The store takes no more changes, and says why. */

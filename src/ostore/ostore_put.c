@@ -8,8 +8,7 @@
     ((size_t)1 << 20) /* OPUT_WAIT from here; one more piece of 1 MiB may have come */
 #define HELD_LOW  (HELD_MAX / 2)
 #define LARGE_MEM ((int64_t)2 << 20)
-#define MEM_MAX   ((int64_t)512 << 20) /* of all uploads at once */
-#define PUTS_MAX  16384
+#define SMALL_MEM ((int64_t)32 << 10) /* at least */
 #define PIECE_MAX ((size_t)1 << 20)
 
 /* --- threads for large bodies --- */
@@ -125,7 +124,7 @@ struct oput {
     struct ostore *s;
     struct oput_opts o;
     uint64_t size;
-    int64_t reserved;
+    struct share_hold mem; /* what it may hold */
     /* small: all bytes in one piece */
     char *small;
     size_t cap;
@@ -162,21 +161,20 @@ int oput_new(struct ostore *s, const struct oput_opts *o, struct oput **ret, str
     }
     bool is_large = o->size > (int64_t)s->inline_max;
     int64_t mem = is_large ? LARGE_MEM : o->size >= 0 ? o->size + 4096 : (int64_t)s->inline_max;
-    int n = atomic_fetch_add(&s->n_puts, 1);
-    if (atomic_fetch_add(&s->put_mem, mem) + mem > MEM_MAX || n >= PUTS_MAX) {
-        atomic_fetch_sub(&s->put_mem, mem);
-        atomic_fetch_sub(&s->n_puts, 1);
+    const struct str owners[SHARE_OWNERS] = {o->account, o->address};
+    struct share_hold hold = {0};
+    if (share_take(s->put_mem, &hold, owners, (uint64_t)MAX(mem, SMALL_MEM)) < 0) {
         return fail(err, -EAGAIN, "SlowDown", "Please reduce your request rate.");
     }
     struct oput *p = calloc(1, sizeof(*p));
     if (!p) {
-        atomic_fetch_sub(&s->put_mem, mem);
-        atomic_fetch_sub(&s->n_puts, 1);
+        share_give(s->put_mem, &hold);
         return fail(err, -EAGAIN, "SlowDown", "no memory for an upload");
     }
     p->s = s;
     p->o = *o;
-    p->reserved = mem;
+    p->mem = hold;
+    p->o.account = p->o.address = STR_NONE; /* borrowed no longer */
     p->is_large = is_large;
     p->tail = &p->head;
     p->job.run = large_run;
@@ -203,8 +201,7 @@ static void destroy(struct oput *p)
         p->head = c->next;
         free(c);
     }
-    atomic_fetch_sub(&p->s->put_mem, p->reserved);
-    atomic_fetch_sub(&p->s->n_puts, 1);
+    share_give(p->s->put_mem, &p->mem);
     arena_free(p->a);
     free(p->small);
     free(p->stored);
@@ -375,9 +372,11 @@ static int enqueue(struct oput *p, struct str bytes, struct err *err)
 /* A body of unknown size outgrew its place in the log. */
 static int spill(struct oput *p, struct err *err)
 {
+    if (share_more(p->s->put_mem, &p->mem,
+                   (uint64_t)LARGE_MEM - MIN(p->mem.n, (uint64_t)LARGE_MEM)) < 0) {
+        return fail(err, -EAGAIN, "SlowDown", "Please reduce your request rate.");
+    }
     p->is_large = true;
-    atomic_fetch_add(&p->s->put_mem, LARGE_MEM - p->reserved);
-    p->reserved = LARGE_MEM;
     p->n_seen = (size_t)p->size;
     int rc = enqueue(p, str_n(p->small, (size_t)p->size), err);
     free(p->small);

@@ -188,6 +188,40 @@ static void too_many_uploads_are_told_to_slow_down(void **state)
     world_done(&w);
 }
 
+/* However many slow uploads somebody has, of one account or from one address, others get in. */
+static void nobody_keeps_others_from_uploading(void **state)
+{
+    enum { MANY = 400 };
+    static const struct {
+        struct str account, address;
+    } greedy[] = {
+        {STR("1"), STR_NONE}, {STR_NONE, STR("10.0.0.1")}, {STR("1"), STR("10.0.0.1")}};
+    struct world w;
+    world_init(&w, 1, 0);
+    world_open(&w);
+    for (size_t turn = 0; turn < ARRAY_LEN(greedy); turn++) {
+        struct oput *v[MANY], *other = NULL;
+        struct oput_opts o = {.size = 100000000,
+                              .account = greedy[turn].account,
+                              .address = greedy[turn].address};
+        struct oput_opts o2 = {
+            .size = 100000000, .account = STR("2"), .address = STR("10.0.0.2")};
+        unsigned n = 0;
+        while (n < MANY && oput_new(w.s, &o, &v[n], &w.err) == 0) {
+            n++;
+        }
+        assert_in_range(n, 100, 200);
+        assert_string_equal(w.err.name, "SlowDown");
+        err_clear(&w.err);
+        assert_ok(&w, oput_new(w.s, &o2, &other, &w.err));
+        oput_free(other);
+        while (n) {
+            oput_free(v[--n]);
+        }
+    }
+    world_done(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -195,6 +229,7 @@ int main(void)
         cmocka_unit_test(given_up_while_it_is_hashed),
         cmocka_unit_test(a_loop_is_told_when_there_is_room),
         cmocka_unit_test(too_many_uploads_are_told_to_slow_down),
+        cmocka_unit_test(nobody_keeps_others_from_uploading),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

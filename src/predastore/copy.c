@@ -156,8 +156,11 @@ static int copy_bytes(struct s3_call *c, const struct source *s, uint64_t off, u
     struct s3_sum sum = {0};
     struct s3_sum_result res;
     struct oread *from = NULL;
-    const struct oput_opts o = {
-        .size = (int64_t)n, .on_bytes = on_bytes, .ctx = &sum, .is_background = true};
+    const struct oput_opts o = {.size = (int64_t)n,
+                                .on_bytes = on_bytes,
+                                .ctx = &sum,
+                                .account = c->who.account,
+                                .is_background = true};
     s3_sum_begin(&sum, &want, false);
     int r = oput_new(c->store, &o, &ch->body, err);
     if (r == 0 && n) {

@@ -16,7 +16,8 @@
 LOG_MODULE("predastore.s3");
 
 #define KEY_CACHE             1024
-#define MAX_CONNS             16384 /* idle ones cost about 30 KiB each */
+#define MAX_CONNS             16384        /* idle ones cost about 30 KiB each */
+#define MAX_COLLECTED         (256u << 20) /* XML bodies of all requests together */
 
 #define ROW(op, handler, max) [op] = {.fn = (handler), .body_max = (max)},
 static const struct s3_op_row rows[S3_OP_N] = {S3_OPS_API(ROW) S3_OPS_OBJECT(ROW)};
@@ -299,7 +300,8 @@ static int make_server(struct front *f, struct front_door *door, const char *nam
                                        .n_loops = n_loops,
                                        .tls = tls,
                                        .max_conns = MAX_CONNS,
-                                       .max_conns_per_ip = MAX_CONNS,
+                                       .max_conns_per_ip =
+                                           door->is_unix ? MAX_CONNS : f->o.max_conns_per_ip,
                                        .server_header = "Spinifex"};
     door->f = f;
     return http_server_new(&o, &handler, door, &door->server, err);
@@ -317,6 +319,7 @@ int front_new(const struct front_opts *o, struct front **ret, struct err *err)
     }
     f->o = *o;
     f->s3 = o->s3;
+    f->collected = shares_new(MAX_COLLECTED);
     f->id_base = rand_u64();
     f->rest = (struct rest_opts){.domains = o->domains, .n_domains = o->n_domains};
     f->sig = (struct sigv4_opts){.find = o->key_find,
@@ -382,6 +385,7 @@ void front_free(struct front *f)
         free(f->unix_path);
     }
     sigv4_cache_free(f->sig.cache);
+    shares_free(f->collected);
     free(f);
 }
 

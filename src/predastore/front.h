@@ -23,6 +23,7 @@ struct front_opts {
     aws_policy_source_fn policy;
     uid_t uid_base; /* 0: peers of the unix socket are told apart by their headers only */
     unsigned n_loops;
+    unsigned max_conns_per_ip; /* of those over TLS */
 };
 MUST_CHECK int front_new(const struct front_opts *o, struct front **ret, struct err *err);
 /* TLS on all addresses; 0: any free port. */

@@ -12,6 +12,7 @@
 #include "aws/s3_form.h"
 #include "aws/s3_sum.h"
 #include "base/buf.h"
+#include "base/share.h"
 #include "loop/pool.h"
 #include "net/http_server.h"
 #include "predastore/front.h"
@@ -33,8 +34,8 @@ struct front {
     struct sigv4_opts sig;
     struct front_door tls, local;
     char *unix_path;
-    uint64_t id_base;          /* of request ids */
-    atomic_size_t n_collected; /* bytes of XML bodies in memory */
+    uint64_t id_base;         /* of request ids */
+    struct shares *collected; /* bytes of XML bodies in memory */
     atomic_uint_fast64_t n_requests, n_4xx, n_5xx, bytes_in, bytes_out;
 };
 
@@ -50,6 +51,7 @@ struct intake {
     uint64_t expect;   /* payload bytes that were promised; UINT64_MAX: not known */
     uint64_t n_payload;
     struct buf xml; /* SINK_XML */
+    struct share_hold hold;
     struct oput *put;
 };
 
@@ -102,6 +104,8 @@ void front_send_head(struct front_call *fc, int64_t size);
 
 /* Route, authentication, bucket, owner. After it c->who, c->t, c->bucket are set. */
 MUST_CHECK int front_identify(struct front_call *fc, struct err *err);
+/* Who counts as one client beside the account: an address, or a network (/64) of IPv6. */
+struct str front_address(const struct s3_call *c);
 /* May c->who do the operation with this input? */
 MUST_CHECK int front_authorize(struct front_call *fc, const void *input, struct err *err);
 /* The bucket (referenced), when it is the caller's: "NoSuchBucket", "AccessDenied". 'owner':

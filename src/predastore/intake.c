@@ -3,9 +3,6 @@
 
 #include <errno.h>
 
-/* XML bodies of all requests together. */
-#define MAX_COLLECTED (256u << 20)
-
 static int too_large(struct front_call *fc, uint64_t size, uint64_t max, struct err *err)
 {
     struct s3_call *c = &fc->c;
@@ -58,7 +55,9 @@ int intake_begin(struct front_call *fc, enum front_sink sink, uint64_t max, unsi
         return r;
     }
     if (sink == SINK_XML) {
+        const struct str owners[SHARE_OWNERS] = {fc->c.who.account, front_address(&fc->c)};
         buf_init(&in->xml, (size_t)max);
+        return share_take(fc->f->collected, &in->hold, owners, 0);
     }
     return 0;
 }
@@ -81,7 +80,9 @@ int intake_open(struct front_call *fc, struct err *err)
     const struct oput_opts o = {.size = in->expect == UINT64_MAX ? -1 : (int64_t)in->expect,
                                 .on_bytes = on_bytes,
                                 .on_ready = on_ready,
-                                .ctx = fc};
+                                .ctx = fc,
+                                .account = fc->c.who.account,
+                                .address = front_address(&fc->c)};
     s3_sum_begin(&in->sum, &in->want, false);
     return oput_new(fc->c.store, &o, &in->put, err);
 }
@@ -89,14 +90,11 @@ int intake_open(struct front_call *fc, struct err *err)
 static int collect(struct front_call *fc, struct str bytes, struct err *err)
 {
     struct intake *in = &fc->in;
-    if (atomic_fetch_add(&fc->f->n_collected, bytes.n) + bytes.n > MAX_COLLECTED) {
-        atomic_fetch_sub(&fc->f->n_collected, bytes.n);
+    if (share_more(fc->f->collected, &in->hold, bytes.n) < 0) {
         return fail(err, -EAGAIN, "SlowDown", "%s", "");
     }
-    size_t before = in->xml.n;
     buf_add(&in->xml, bytes);
     if (!buf_ok(&in->xml)) {
-        atomic_fetch_sub(&fc->f->n_collected, bytes.n - (in->xml.n - before));
         return too_large(fc, in->n_payload, in->xml.max, err);
     }
     return 0;
@@ -197,8 +195,8 @@ void intake_done(struct front_call *fc)
         oput_free(in->put);
     }
     if (in->sink == SINK_XML) {
-        atomic_fetch_sub(&fc->f->n_collected, in->xml.n);
         buf_done(&in->xml);
+        share_give(fc->f->collected, &in->hold);
     }
     if (in->is_chunked) {
         s3_chunked_done(&in->chunked);

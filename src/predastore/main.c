@@ -208,7 +208,8 @@ static int open_front(struct predastore *p, struct err *err)
                                  .key_ctx = p->identity,
                                  .policy = aws_policy_builtin,
                                  .uid_base = (uid_t)c->uid_base,
-                                 .n_loops = N_LOOPS};
+                                 .n_loops = N_LOOPS,
+                                 .max_conns_per_ip = (unsigned)c->predastore.max_conns_per_ip};
     return front_new(&o, &p->front, err);
 }
 

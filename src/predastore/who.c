@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "model/config.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 
 #define SOURCE_HEADER "X-Spx-Source-Ip" /* of relayed requests; only of our own relay */
@@ -126,6 +127,22 @@ int front_identify(struct front_call *fc, struct err *err)
         return fail(err, -ENOSYS, "NotImplemented", "%s", "");
     }
     return 0;
+}
+
+struct str front_address(const struct s3_call *c)
+{
+    struct str ip = c->rq.source_ip;
+    char text[INET6_ADDRSTRLEN];
+    struct in6_addr a;
+    if (!ip.n || ip.n >= sizeof(text) || str_find(ip, ':', 0) < 0) {
+        return ip.n ? ip : STR_NONE;
+    }
+    memcpy(text, ip.p, ip.n);
+    text[ip.n] = 0;
+    if (inet_pton(AF_INET6, text, &a) != 1) {
+        return ip;
+    }
+    return arena_str_dup(c->arena, str_n((const char *)a.s6_addr, 8)); /* as net/http_peers.h */
 }
 
 int front_authorize(struct front_call *fc, const void *input, struct err *err)

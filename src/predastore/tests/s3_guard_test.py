@@ -87,6 +87,25 @@ class Guard(unittest.TestCase):
             self.assertEqual(self.raw.request("HEAD", f"/guard/copy-{i}").status, 404)
         self.assertIsNone(self.world.procs["predastore"].poll())
 
+    def test_slow_uploads_of_one_client_keep_nobody_else_out(self):
+        """256 connections that send next to nothing of a large object, from another address; the memory for bodies is shared."""
+        two = self.world.s3("two")
+        two.create_bucket(Bucket="guard-two", CreateBucketConfiguration=self.place)
+        slow = []
+        try:
+            for i in range(300):
+                s = self.raw.connect(source="127.0.0.2")
+                slow.append(s)
+                s.sendall(self.raw.head("PUT", f"/guard/slow-{i}", "", {}, UNSIGNED, 100 * MIB) + b"x" * 240)
+            with self.raw.connect() as s: # the same account, from elsewhere: it has had its share
+                s.sendall(self.raw.head("PUT", "/guard/one-more", "", {"Expect": "100-continue"}, UNSIGNED, 100 * MIB))
+                a = read_answer(s, "PUT", skip_continue=False)
+            self.assertEqual((a.status, a.code), (503, "SlowDown"))
+            two.put_object(Bucket="guard-two", Key="large", Body=b"y" * (2 * MIB))
+        finally:
+            for s in slow:
+                s.close()
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -147,13 +147,13 @@ class Client:
 
     # ---- sockets ----
 
-    def connect(self, timeout=30):
+    def connect(self, timeout=30, source=None):
         if isinstance(self.where, str):
             s = socket.socket(socket.AF_UNIX)
             s.settimeout(timeout)
             s.connect(self.where)
             return s
-        s = socket.create_connection(("127.0.0.1", self.where), timeout=timeout)
+        s = socket.create_connection(("127.0.0.1", self.where), timeout=timeout, source_address=(source, 0) if source else None)
         return self.context.wrap_socket(s, server_hostname="127.0.0.1") if self.context else s
 
     def head(self, method, path, query="", headers=None, payload=EMPTY, length=None, when=None, is_signed=True):
