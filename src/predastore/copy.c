@@ -312,7 +312,7 @@ static void copy_answer(struct s3_call *c, const struct ochange *ch, const struc
     out->copy_object_result = res;
     out->copy_source_version_id = source_version(c, s);
     out->server_side_encryption = front_sse(c, false);
-    out->expiration = s3_expiration(c->arena, c->bucket, &v);
+    out->expiration = s3_expiration(c, &v);
     if (ch->is_version_made) { /* unlike a put's, a null version is named */
         out->version_id = s3_version_text(c->arena, ch->version);
     }

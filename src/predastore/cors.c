@@ -3,12 +3,12 @@
 #include "predastore/ops.h"
 
 #include "aws/s3_cors.h"
-#include "predastore/conf.h"
+#include "predastore/rules.h"
 
 #include <errno.h>
 
-static int convert(struct arena *a, const struct s3_cors_configuration *in, struct s3_cors *ret,
-                   struct err *err)
+int cors_convert(struct arena *a, const struct s3_cors_configuration *in, struct s3_cors *ret,
+                 struct err *err)
 {
     if (in->cors_rules.n > S3_CORS_RULES_MAX) {
         return fail(err, -EINVAL, "MalformedXML", "%s", "");
@@ -28,21 +28,6 @@ static int convert(struct arena *a, const struct s3_cors_configuration *in, stru
     }
     *ret = (struct s3_cors){.rules = v, .n_rules = in->cors_rules.n};
     return 0;
-}
-
-/* 1: there are rules, 0: none. */
-static int rules_of(struct arena *a, const struct obucket *b, struct s3_cors *ret,
-                    struct err *err)
-{
-    struct s3_cors_configuration conf = {0};
-    if (!conf_is_set(b, &conf_cors)) {
-        return 0;
-    }
-    int r = conf_get(a, b, &conf_cors, &conf, err);
-    if (r == 0) {
-        r = convert(a, &conf, ret, err);
-    }
-    return r < 0 ? r : 1;
 }
 
 /* Requests that were refused before their bucket was looked up get headers too: a browser shows
@@ -67,7 +52,7 @@ static void add_headers(struct rest_answer *ans, const struct http_header *v, si
 int s3_preflight(struct s3_call *c, struct err *err)
 {
     const struct obucket *b = bucket_of(c);
-    struct s3_cors rules;
+    const struct s3_cors *rules = NULL;
     struct s3_extra x = {0};
     const struct http_header *v = NULL;
     size_t n = 0;
@@ -77,12 +62,12 @@ int s3_preflight(struct s3_call *c, struct err *err)
         rest_extra_add(&c->t.extra, "ResourceType", STR("BUCKET"));
         return fail(err, -EACCES, "AccessForbidden", "CORSResponse: Bucket not found");
     }
-    int r = b ? rules_of(c->arena, b, &rules, err) : 0;
+    int r = b ? rules_cors(c->s3->rules, b, c->arena, &rules, err) : 0;
     if (r >= 0) {
-        r = s3_cors_preflight(
-            c->arena, r == 1 ? &rules : NULL, aws_http_header(&c->rq, "origin"),
-            aws_http_header(&c->rq, "access-control-request-method"),
-            aws_http_header(&c->rq, "access-control-request-headers"), &v, &n, &x, err);
+        r = s3_cors_preflight(c->arena, rules, aws_http_header(&c->rq, "origin"),
+                              aws_http_header(&c->rq, "access-control-request-method"),
+                              aws_http_header(&c->rq, "access-control-request-headers"), &v, &n,
+                              &x, err);
     }
     s3_take_extra(c, &x);
     if (x.n) { /* it was refused */
@@ -102,15 +87,15 @@ void s3_cors_headers(const struct s3_call *c, struct rest_answer *ans)
         http_req_head(CONTAINER_OF((void *)(uintptr_t)c, struct front_call, c)->req);
     struct str origin = http_header_get(sent, "origin");
     struct str method = http_header_get(sent, "access-control-request-method");
-    struct s3_cors rules;
+    const struct s3_cors *rules = NULL;
     const struct http_header *v = NULL;
     size_t n = 0;
     if (!origin.n || c->t.op == REST_OP_PREFLIGHT) {
         return;
     }
     const struct obucket *b = bucket_of(c);
-    if (b && rules_of(c->arena, b, &rules, NULL) == 1 &&
-        s3_cors_simple(c->arena, &rules, origin, method.n ? method : c->rq.method, &v, &n,
+    if (b && rules_cors(c->s3->rules, b, c->arena, &rules, NULL) == 1 &&
+        s3_cors_simple(c->arena, rules, origin, method.n ? method : c->rq.method, &v, &n,
                        NULL) == 0) {
         add_headers(ans, v, n, c->arena);
     }
@@ -124,7 +109,7 @@ int op_put_bucket_cors(struct s3_call *c, const void *input, void *output, struc
     if (!in->cors_configuration) {
         return fail(err, -EINVAL, "MalformedXML", "%s", "");
     }
-    int r = convert(c->arena, in->cors_configuration, &rules, err);
+    int r = cors_convert(c->arena, in->cors_configuration, &rules, err);
     if (r < 0 || (r = s3_cors_check(&rules, err)) < 0) {
         return r;
     }

@@ -214,7 +214,7 @@ struct facts { /* of this answer, beside the record */
         (out)->server_side_encryption = front_sse((c), (rec)->body.is_sealed);                \
         (out)->storage_class = (rec)->storage_class.n ? (rec)->storage_class : STR_NONE;      \
         (out)->content_range = (f)->content_range;                                            \
-        (out)->expiration = s3_expiration((c)->arena, (c)->bucket, &fc->rd.version);          \
+        (out)->expiration = s3_expiration((c), &fc->rd.version);                              \
         if ((rec)->meta.n) {                                                                  \
             fill_meta((c), &(rec)->meta, &(out)->metadata);                                   \
         }                                                                                     \

@@ -2,6 +2,7 @@
 
 #include "predastore/conf.h"
 #include "predastore/ops.h"
+#include "predastore/rules.h"
 
 #include <errno.h>
 
@@ -106,23 +107,25 @@ int lifecycle_rules(struct arena *a, const struct obucket *b, struct s3_life *re
     return r < 0 ? r : 1;
 }
 
-void lifecycle_abort_date(struct arena *a, const struct obucket *b, struct str key,
-                          uint64_t begun_ns, struct opt_time *ret_date, struct str *ret_rule)
+void lifecycle_abort_date(const struct s3_call *c, uint64_t begun_ns, struct opt_time *ret_date,
+                          struct str *ret_rule)
 {
-    struct s3_life l;
+    const struct s3_life *l = NULL;
     const struct s3_life_rule *rule = NULL;
     uint64_t ns = 0;
-    if (lifecycle_rules(a, b, &l, NULL) == 1 &&
-        s3_life_upload_when(&l, key, begun_ns, &ns, &rule)) {
+    if (rules_life(c->s3->rules, c->bucket, c->arena, &l, NULL) == 1 &&
+        s3_life_upload_when(l, c->t.key, begun_ns, &ns, &rule)) {
         *ret_date = some_time(ns);
         *ret_rule = rule->id;
     }
 }
 
-struct str s3_expiration(struct arena *a, const struct obucket *b, const struct oversion *v)
+struct str s3_expiration(const struct s3_call *c, const struct oversion *v)
 {
-    struct s3_life l;
-    if (!b || v->rec.kind == OREC_MARKER || lifecycle_rules(a, b, &l, NULL) != 1) {
+    const struct s3_life *l = NULL;
+    struct arena *a = c->arena;
+    const struct obucket *b = c->bucket;
+    if (!b || v->rec.kind == OREC_MARKER || rules_life(c->s3->rules, b, a, &l, NULL) != 1) {
         return STR_NONE;
     }
     struct s3_tag *tags = arena_array(a, v->rec.tags.n + 1, sizeof(*tags));
@@ -140,7 +143,7 @@ struct str s3_expiration(struct arena *a, const struct obucket *b, const struct 
                                      .n_tags = v->rec.tags.n,
                                      .is_current = true,
                                      .is_versioned = b->versioning != OSTORE_UNVERSIONED};
-    return s3_life_header(a, &l, &o);
+    return s3_life_header(a, l, &o);
 }
 
 /* ---- the operations ---- */

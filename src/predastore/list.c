@@ -421,8 +421,7 @@ int op_list_parts(struct s3_call *c, const void *input, void *output, struct err
     out->storage_class = s3_class(&page.upload);
     out->owner = s3_owner_of(c->arena, c->bucket->account);
     out->initiator = initiator_of(c->arena, out->owner);
-    lifecycle_abort_date(c->arena, c->bucket, c->t.key, page.upload.time_ns, &out->abort_date,
-                         &out->abort_rule_id);
+    lifecycle_abort_date(c, page.upload.time_ns, &out->abort_date, &out->abort_rule_id);
     if (page.upload.sum.alg != OSUM_NONE) {
         out->checksum_algorithm = str_c(s3_sum_name((enum s3_sum_alg)page.upload.sum.alg));
         out->checksum_type = s3_osum_type(&page.upload.sum);

@@ -10,6 +10,7 @@
 #include "predastore/admin.h"
 #include "predastore/front.h"
 #include "predastore/lifecycle.h"
+#include "predastore/rules.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -179,6 +180,7 @@ static void make_s3(struct predastore *p)
                         .store = p->store,
                         .identity = p->identity,
                         .keys = p->keys,
+                        .rules = rules_new(),
                         .pool = pool_new("s3", POOL_THREADS, POOL_QUEUE),
                         .bulk = pool_new("s3-bulk", BULK_THREADS, BULK_QUEUE),
                         .region = str_c(p->cfg->region),
@@ -264,6 +266,7 @@ static void stop(struct predastore *p)
     pool_free(p->s3.pool);
     admin_stop(p->admin); /* its jobs ran on the pool */
     front_free(p->front);
+    rules_free(p->s3.rules);
     presence_stop(p->presence);
     ostore_close(p->store);
     identity_close(p->identity);

@@ -59,8 +59,7 @@ int op_create_multipart_upload(struct s3_call *c, const void *input, void *outpu
         out->checksum_algorithm = str_c(s3_sum_name((enum s3_sum_alg)ch.rec.sum.alg));
         out->checksum_type = s3_osum_type(&ch.rec.sum);
     }
-    lifecycle_abort_date(c->arena, c->bucket, c->t.key, ch.time_ns, &out->abort_date,
-                         &out->abort_rule_id);
+    lifecycle_abort_date(c, ch.time_ns, &out->abort_date, &out->abort_rule_id);
     return 0;
 }
 
@@ -364,7 +363,7 @@ static void answer(struct complete *k, const struct ochange *ch,
         }
         n_parts = v.rec.n_parts;
     }
-    out->expiration = s3_expiration(c->arena, c->bucket, &v);
+    out->expiration = s3_expiration(c, &v);
     if (v.rec.sum.alg != OSUM_NONE) {
         S3_SUM_OUT(out, c->arena, &v.rec.sum, n_parts);
         out->checksum_type = s3_osum_type(&v.rec.sum);

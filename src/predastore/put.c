@@ -117,7 +117,7 @@ static void put_answer(struct front_call *fc)
     S3_SUM_OUT(&out, c->arena, &rec->sum, 0);
     out.checksum_type = s3_osum_type(&rec->sum);
     out.server_side_encryption = front_sse(c, false);
-    out.expiration = s3_expiration(c->arena, c->bucket, &v);
+    out.expiration = s3_expiration(c, &v);
     out.version_id = s3_made_version(c->arena, &fc->change);
     front_finish(fc, &out);
 }

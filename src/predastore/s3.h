@@ -31,8 +31,9 @@ struct s3 { /* the service */
     struct ostore *store;
     struct identity *identity;
     struct keys *keys;
-    struct pool *pool; /* handlers */
-    struct pool *bulk; /* work that moves many bytes: copies */
+    struct rules *rules; /* of buckets, parsed (rules.h) */
+    struct pool *pool;   /* handlers */
+    struct pool *bulk;   /* work that moves many bytes: copies */
     struct str region, partition;
     struct str host_id; /* x-amz-id-2 */
 };
@@ -74,7 +75,7 @@ int s3_preflight(struct s3_call *c, struct err *err);
 void s3_cors_headers(const struct s3_call *c, struct rest_answer *ans);
 /* x-amz-expiration of a version, STR_NONE when no rule of the bucket matches. Does not block.
  * (lifecycle.c) */
-struct str s3_expiration(struct arena *a, const struct obucket *b, const struct oversion *v);
+struct str s3_expiration(const struct s3_call *c, const struct oversion *v);
 
 /* ---- for handlers (call.c) ---- */
 
