@@ -45,6 +45,7 @@ static const struct rec_field instance_fields[] = {
     REC_FIELD(struct instance, REC_BOOL, is_holding_capacity),
     REC_FIELD(struct instance, REC_BOOL, is_burstable),
     REC_FIELD(struct instance, REC_BOOL, has_auto_public_ip),
+    REC_FIELD(struct instance, REC_STR, imaging),
 };
 REC_DESC(instance_desc, struct instance, "instance", 1, instance_fields);
 
@@ -81,6 +82,7 @@ static const struct rec_field image_device_fields[] = {
     REC_FIELD(struct image_device, REC_BOOL, is_kept),
     REC_FIELD(struct image_device, REC_STR, virtual_name),
     REC_FIELD(struct image_device, REC_BOOL, is_none),
+    REC_FIELD(struct image_device, REC_STR, volume_id),
 };
 REC_DESC(image_device_desc, struct image_device, "image device", 1, image_device_fields);
 
@@ -109,6 +111,9 @@ static const struct rec_field image_fields[] = {
     REC_FIELD(struct image, REC_STR, virt),
     REC_FIELD(struct image, REC_STR, deprecate_at),
     REC_FIELD(struct image, REC_BOOL, is_protected),
+    REC_FIELD(struct image, REC_BOOL, is_disabled),
+    REC_FIELD(struct image, REC_STR, phase),
+    REC_FIELD(struct image, REC_STR, failure),
     REC_FIELD_SUB(struct image, REC_OBJ_LIST, devices, &image_device_desc),
 };
 REC_DESC(image_desc, struct image, "image", 1, image_fields);

@@ -59,6 +59,8 @@ struct instance { /* spec/instance/<account>/<id> */
     bool is_burstable;        /* of the type: how it was counted */
     /* a start gives the interface a public address, a stop takes it back (as AWS does) */
     bool has_auto_public_ip;
+    /* the image for which it is stopped just now and started again: users see it run; "" else */
+    struct str imaging;
 };
 extern const struct rec_desc instance_desc;
 
@@ -85,6 +87,7 @@ struct image_device { /* one entry of an image's block device mapping */
     struct str device, snapshot_id, type, kms_key_id;
     uint64_t size_gib, iops, throughput;
     bool is_encrypted, is_kept; /* kept: DeleteOnTermination false */
+    struct str volume_id;       /* CreateImage: the volume that the snapshot is of; "" else */
     struct str virtual_name;    /* "ephemeral0", or "" */
     bool is_none;               /* NoDevice */
 };
@@ -109,6 +112,11 @@ struct image { /* spec/image/<owner account>/<ami id> */
     struct str ena, sriov, tpm, imds, virt; /* as registered; "" = the default */
     struct str deprecate_at;                /* ISO 8601 or "" */
     bool is_protected;                      /* DeregistrationProtection */
+    bool is_disabled;                       /* DisableImage */
+    /* CreateImage with a reboot: "stopping" (no snapshots yet, the guest is going down), "taking"
+     * (of a stopped guest), "" (done, or there was no reboot) */
+    struct str phase;
+    struct str failure; /* why it never becomes available; "" = it may */
 };
 extern const struct rec_desc image_desc;
 

@@ -17,6 +17,8 @@ static const struct rec_field volume_fields[] = {
     REC_FIELD(struct volume, REC_STR, snapshot_account),
     REC_FIELD(struct volume, REC_STR, kms_key_id),
     REC_FIELD(struct volume, REC_BOOL, is_auto_io),
+    REC_FIELD(struct volume, REC_U64, io_enabled_ns),
+    REC_FIELD(struct volume, REC_STR, source_volume_id),
     REC_FIELD(struct volume, REC_U64, create_ns),
     REC_FIELD(struct volume, REC_STR, instance_id),
     REC_FIELD(struct volume, REC_STR, device),
@@ -108,6 +110,7 @@ static const struct rec_field snapshot_fields[] = {
     REC_FIELD(struct snapshot, REC_BOOL, is_complete_wanted),
     REC_FIELD(struct snapshot, REC_U64, changed_blocks),
     REC_FIELD(struct snapshot, REC_STR, checksum),
+    REC_FIELD(struct snapshot, REC_BOOL, is_hidden),
     REC_FIELD(struct snapshot, REC_STR, state),
 };
 REC_DESC(snapshot_desc, struct snapshot, "snapshot", 2, snapshot_fields);
@@ -131,5 +134,6 @@ static const struct rec_field ebs_defaults_fields[] = {
     REC_FIELD(struct ebs_defaults, REC_BOOL, is_encrypted),
     REC_FIELD(struct ebs_defaults, REC_STR, kms_key_id),
     REC_FIELD(struct ebs_defaults, REC_STR, block_public_access),
+    REC_FIELD(struct ebs_defaults, REC_BOOL, is_image_sharing_blocked),
 };
 REC_DESC(ebs_defaults_desc, struct ebs_defaults, "ebs defaults", 1, ebs_defaults_fields);

@@ -24,6 +24,8 @@ struct volume { /* spec/volume/<account>/<id> */
     struct str snapshot_account;      /* owner of the snapshot; "" = the volume's account */
     struct str kms_key_id;            /* ARN; "" when not encrypted */
     bool is_auto_io;                  /* AutoEnableIO */
+    uint64_t io_enabled_ns;           /* EnableVolumeIO: a fault before this is accepted */
+    struct str source_volume_id;      /* CopyVolumes; "" else */
     uint64_t create_ns;
 
     /* The one attachment; instance_id "" = none. */
@@ -112,6 +114,7 @@ struct snapshot { /* spec/snapshot/<account>/<id> */
     bool is_complete_wanted; /* ebs: CompleteSnapshot was called, with: */
     uint64_t changed_blocks;
     struct str checksum; /* base64 SHA-256 LINEAR, "" = not given */
+    bool is_hidden;      /* a step of CopyVolumes: goes when its volume has all bytes */
     struct str state;    /* of records before version 2: "completed"; see status */
 };
 extern const struct rec_desc snapshot_desc;
@@ -136,5 +139,6 @@ struct ebs_defaults { /* spec/ebsdefaults/<account>/default */
     bool is_encrypted;              /* EnableEbsEncryptionByDefault */
     struct str kms_key_id;          /* "" = alias/aws/ebs */
     struct str block_public_access; /* "", "block-all-sharing", "block-new-sharing" */
+    bool is_image_sharing_blocked;  /* EnableImageBlockPublicAccess */
 };
 extern const struct rec_desc ebs_defaults_desc;
