@@ -18,6 +18,7 @@ libssl-dev        TLS, digests, certificates
 libcurl4-openssl-dev  HTTP client
 libsqlite3-dev    the embedded store
 libmnl-dev        netlink
+liburing-dev      disks without a system call per request
 libnftables-dev   one atomic nftables document in process
 libseccomp-dev    allow-lists of the parts that read foreign bytes
 libisal-dev       Reed-Solomon and CRCs in vector instructions
@@ -43,6 +44,8 @@ libhttp-parser-dev  a second opinion on HTTP/1
 rclone            a client of S3
 s3cmd             another
 nodejs            the newest SDK of AWS for JavaScript
+libnbd-bin        clients of NBD
+fio               another, and a load for disks
 LIST
     # nodejs of other archives than Debian's brings its own.
     command -v npm >/dev/null || echo 'npm               fetches that SDK'

@@ -14,6 +14,7 @@ int cmd_get_accounts(struct spx *s, struct err *err);
 int cmd_get_buckets(struct spx *s, struct err *err);
 int cmd_top_nodes(struct spx *s, struct err *err);
 int cmd_top_storage(struct spx *s, struct err *err);
+int cmd_top_volumes(struct spx *s, struct err *err);
 
 int cmd_admin_init(struct spx *s, struct err *err);
 int cmd_admin_prepare(struct spx *s, struct err *err);
@@ -34,6 +35,10 @@ int cmd_storage_scrub(struct spx *s, struct err *err);
 int cmd_storage_rebuild_index(struct spx *s, struct err *err);
 int cmd_storage_drives(struct spx *s, struct err *err);
 int cmd_storage_compact(struct spx *s, struct err *err);
+int cmd_volumes_check(struct spx *s, struct err *err);
+int cmd_volumes_export(struct spx *s, struct err *err);
+int cmd_volumes_import(struct spx *s, struct err *err);
+int cmd_volumes_orphans(struct spx *s, struct err *err);
 
 int cmd_bench_s3(struct spx *s, struct err *err);
 int cmd_config_check(struct spx *s, struct err *err);

@@ -26,6 +26,8 @@ static const struct spx_opt interval_opts[] = {
 };
 static const struct spx_cmd top_cmds[] = {
     {.name = "storage", .help = "What the object store does, and the space of its drives.", .fn = cmd_top_storage, OPTS(interval_opts)},
+    {.name = "volumes", .help = "What each open volume does, how fast, and how far fetching and snapshots are.", .fn = cmd_top_volumes,
+     OPTS(interval_opts)},
     {.name = "nodes", .help = "What is used, what is free, and how many of each type still fit.", .fn = cmd_top_nodes},
 };
 
@@ -112,6 +114,23 @@ static const struct spx_cmd storage_cmds[] = {
      .more = "The new drive is filled in the background.", .max_pos = 2, .fn = cmd_storage_drives},
     {.name = "compact", .help = "Gives back the space of what was deleted, now instead of soon.", .fn = cmd_storage_compact},
 };
+static const struct spx_opt deep_opts[] = {
+    {"--deep", NULL, "read every block, of snapshots too"},
+};
+static const struct spx_opt export_opts[] = {
+    {"--format", "FORMAT", "raw (default) or qcow2"},
+    {"--force", NULL, "replace the file"},
+};
+static const struct spx_cmd volumes_cmds[] = {
+    {.name = "check", .args = "[VOLUME]", .help = "Says what is wrong with volumes and snapshots.",
+     .more = "A volume that stopped because its disk failed a sync is read through and goes on when it is fine. Exit status 1 when something is wrong.",
+     .max_pos = 1, .fn = cmd_volumes_check, OPTS(deep_opts)},
+    {.name = "export", .args = "VOLUME FILE", .help = "Copies a volume into a file; of one that is in use, as it is at each moment.",
+     .min_pos = 2, .max_pos = 2, .fn = cmd_volumes_export, OPTS(export_opts)},
+    {.name = "import", .args = "VOLUME FILE", .help = "Fills a detached volume from a raw file.", .min_pos = 2, .max_pos = 2,
+     .fn = cmd_volumes_import},
+    {.name = "orphans", .help = "What lies in the block service and no record knows; nothing is removed.", .fn = cmd_volumes_orphans},
+};
 static const struct spx_opt renew_opts[] = {
     {"--days-left", "N", "renew when it ends within N days (default: 30)"},
     {"--force", NULL, "renew in any case"},
@@ -129,6 +148,7 @@ static const struct spx_cmd admin_cmds[] = {
     {.name = "images", .help = "Machine images.", SUBS(images_cmds)},
     {.name = "cert", .help = "The server certificate.", SUBS(cert_cmds)},
     {.name = "storage", .help = "The object store.", SUBS(storage_cmds)},
+    {.name = "volumes", .help = "Volumes and snapshots.", SUBS(volumes_cmds)},
     {.name = "state", .help = "The store, for the person who must look.", SUBS(state_cmds)},
 };
 
