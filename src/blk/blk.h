@@ -51,7 +51,7 @@ struct blk_req {
     struct blk_queue *q;
     struct blk_req *next;
     int rc;
-    uint64_t start_ns, state[6]; /* 'state' belongs to the layer that holds the request now */
+    uint64_t start_ns, state[8]; /* 'state' belongs to the layer that holds the request now */
     void *buf;                   /* bounce buffer of the pool, or NULL */
 };
 
@@ -77,8 +77,8 @@ void blk_stack_free(struct blk_layer *top);
 
 struct blk_queue_opts {
     unsigned depth;     /* requests under way in the ring, 0 = 256 */
-    unsigned n_reqs;    /* of the pool, 0 = 1,024 */
-    unsigned n_buffers; /* bounce buffers of BLK_BUFFER bytes, 0 = 32 */
+    unsigned n_reqs;    /* of the pool, for front ends (layers have more), 0 = 1,024 */
+    unsigned n_buffers; /* bounce buffers of BLK_BUFFER bytes, 0 = 32, at least 8 */
 };
 #define BLK_BUFFER (512u << 10)
 
@@ -90,9 +90,13 @@ void blk_queue_free(struct blk_queue *q); /* nothing may be under way */
 /* Owner thread: submits what was queued, waits for something (a completion, a post, a watched
  * eventfd) for at most timeout_ns (UINT64_MAX = for ever; 0 = do not wait), runs what is due.
  * One io_uring_enter in the common case. */
+/* Returns how many things it ran (0: the time was up), negative: the ring is broken (never in
+ * practice). */
 int blk_queue_run(struct blk_queue *q, uint64_t timeout_ns);
-/* Owner thread: fn(ctx) whenever the eventfd was signalled (it is read for the caller). One
- * watch per eventfd; id for blk_queue_unwatch(), after which fn is not called. */
+/* Owner thread: fn(ctx) whenever the eventfd was signalled; the caller need not read it (its count
+ * is not looked at, only that it is written). One watch per eventfd, at most BLK_MAX_WATCHES
+ * (-EMFILE); id for blk_queue_unwatch(), after which fn is not called. */
+#define BLK_MAX_WATCHES 32u
 typedef void (*blk_watch_fn)(void *ctx);
 MUST_CHECK int blk_queue_watch(struct blk_queue *q, int event_fd, blk_watch_fn fn, void *ctx,
                                unsigned *ret_id);
@@ -106,22 +110,38 @@ struct blk_msg {
 };
 void blk_queue_post(struct blk_queue *q, struct blk_msg *m);
 
-/* Owner thread. NULL when the pool is empty: wait for one to come back with blk_queue_wait_req(),
- * which calls fn(ctx) as soon as there is one (fair among those who wait). */
-struct blk_req *blk_req_get(struct blk_queue *q);
+/* The time at which the turn of the loop began or its wait ended: one reading of the clock for all
+ * that is done at once. For latencies and limits, not for deadlines. */
+uint64_t blk_queue_now(const struct blk_queue *q);
+
+/* Who takes from the pools. Each tier leaves something for those below it, so that requests of the
+ * guest can never hold all that a layer needs to finish them. */
+enum blk_tier { BLK_FRONT, BLK_COW, BLK_CRYPT, BLK_BOTTOM, BLK_TIER_N };
+
+/* Owner thread. NULL when the pool is empty for that tier: wait for one to come back with
+ * blk_queue_wait(), which calls fn(ctx) as soon as there is one (fair among those who wait; try
+ * again, and wait again when it is gone already). */
+struct blk_req *blk_req_get(struct blk_queue *q);                          /* for front ends */
+struct blk_req *blk_req_get_tier(struct blk_queue *q, enum blk_tier tier); /* for layers */
 void blk_req_put(struct blk_req *r);
-void *blk_buffer_get(struct blk_queue *q); /* BLK_BUFFER bytes, page-aligned, or NULL */
-void blk_buffer_put(struct blk_queue *q, void *buf);
-void blk_queue_wait(struct blk_queue *q, blk_watch_fn fn,
-                    void *ctx); /* for a request or buffer */
+/* BLK_BUFFER bytes, page-aligned, or NULL */
+void *blk_buffer_get(struct blk_queue *q);
+void *blk_buffer_get_tier(struct blk_queue *q, enum blk_tier tier);
+/* At least 'size' bytes (<= BLK_BUFFER): a small one (BLK_SMALL) when that is enough. */
+#define BLK_SMALL (16u << 10)
+void *blk_buffer_get_size(struct blk_queue *q, enum blk_tier tier, size_t size);
+void blk_buffer_put(struct blk_queue *q, void *buf); /* of any size */
+/* For a request or buffer; front ends. */
+void blk_queue_wait(struct blk_queue *q, blk_watch_fn fn, void *ctx);
+void blk_queue_wait_tier(struct blk_queue *q, enum blk_tier tier, blk_watch_fn fn, void *ctx);
+
+/* ---- bytes of a request: from 'pos' of its iov to a buffer and back ---- */
+void blk_iov_read(const struct iovec *iov, int n_iov, uint64_t pos, void *to, size_t n);
+void blk_iov_write(const struct iovec *iov, int n_iov, uint64_t pos, const void *from,
+                   size_t n);
+void blk_iov_zero(const struct iovec *iov, int n_iov, uint64_t pos, size_t n);
 
 struct blk_queue_stats {
     uint64_t n_enter, n_sqe, n_bounced, n_waits;
 };
 void blk_queue_stats(const struct blk_queue *q, struct blk_queue_stats *ret);
-/* The ring, for layers at the bottom only (blk_file.c): an sqe or NULL; 'token' comes back. */
-struct io_uring_sqe;
-struct blk_io {
-    void (*fn)(struct blk_io *io, int res);
-};
-struct io_uring_sqe *blk_queue_sqe(struct blk_queue *q, struct blk_io *token);

@@ -19,6 +19,7 @@ struct blk_file_opts {
     void (*on_fault)(void *ctx, int errnum); /* may be NULL */
     void *ctx;
     struct fault_fs *fs; /* tests: NULL = io_uring; else whole synchronous calls of fault.h */
+    unsigned min_align; /* tests: as if the file system wanted this alignment; 0 = as it says */
 };
 
 /* FLUSH is fdatasync; those of all queues that wait at the same time share one. FUA writes count as
@@ -32,6 +33,14 @@ MUST_CHECK int blk_file_new(const struct blk_file_opts *o, struct blk_layer **re
 /* Live growth: the file was extended by the caller. */
 void blk_file_grow(struct blk_layer *l, uint64_t size);
 bool blk_file_is_faulted(const struct blk_layer *l);
+/* The layer above found that something of the volume is lost (a map that cannot be synced). */
+void blk_file_fault(struct blk_layer *l, int errnum);
+struct blk_file_stats {
+    uint64_t n_flushes, n_syncs; /* asked for; done */
+    unsigned align;              /* of offsets and lengths: 512, 4,096; 1 = any */
+    bool is_direct;
+};
+void blk_file_stats(const struct blk_layer *l, struct blk_file_stats *ret);
 
 /* 'size' bytes of anonymous memory; done() comes at the next turn of the queue. */
 MUST_CHECK int blk_mem_new(uint64_t size, struct blk_layer **ret, struct err *err);

@@ -1,6 +1,7 @@
 /* disk.h — one volume as the data process has it open: the stack, its health, its counters.
  * Not here: who may have it (ctl.h, viperblock/), rings (vu.h), NBD (nbd.h).
- * Threads:  the owner (main) thread but for disk_top() and counters.
+ * Threads:  one owner thread (of this disk), but for what says otherwise; disk_top() and counters
+ *           are for all. No state outside of the disk.
  * Memory:   disk_open() gives; it owns the descriptors given to it.
  * Errors:   -EBUSY "VolumeInUse" when the lock was not got in time; as the layers. */
 #pragma once
@@ -36,10 +37,16 @@ uint64_t disk_size(const struct disk *d);
 MUST_CHECK int disk_grow(struct disk *d, uint64_t size,
                          struct err *err); /* extends files, layers */
 bool disk_is_faulted(const struct disk *d);
+bool disk_is_read_only(const struct disk *d);
+bool disk_is_encrypted(const struct disk *d);
+int disk_data_fd(const struct disk *d); /* borrowed; for SEEK_DATA of plain files */
+void disk_set_limits(struct disk *d, const struct blk_limits *lim); /* any thread */
 
-/* Counters; front ends call disk_count() when a request is over. Latency buckets: powers of two of
+/* Counters; front ends call disk_count() when a request is over. 'queue' is any number; those that
+ * are different modulo DISK_N_LANES do not disturb each other. Latency buckets: powers of two of
  * microseconds, 0 = below 1 us ... 23 = 4 s and more. */
 #define DISK_N_LATENCY 24u
+#define DISK_N_LANES   16u
 struct disk_counters {
     uint64_t n_ops[BLK_OP_N], bytes[BLK_OP_N], errors[BLK_OP_N];
     uint64_t latency[BLK_OP_N][DISK_N_LATENCY];
