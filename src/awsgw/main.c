@@ -4,6 +4,7 @@
 #include "awsgw/gw.h"
 #include "awsgw/http.h"
 #include "awsgw/janitor.h"
+#include "awsgw/metrics.h"
 #include "awsgw/ops.h"
 #include "awsgw/relay.h"
 #include "base/log.h"
@@ -45,6 +46,7 @@ struct gateway {
     struct aws_endpoint endpoints[2];
     struct gw_http *http;
     struct admin *admin;
+    struct metrics *metrics;    /* NULL: none are wanted */
     pthread_mutex_t janitor_mu; /* over poking and ending it; a leaf but for the ticker's */
     struct janitor *janitor;    /* GUARDED_BY(janitor_mu); NULL = none yet, or no more */
     struct presence *presence;
@@ -192,6 +194,10 @@ static int start(struct gateway *g, struct err *err)
     if ((r = gw_http_listen(g->http, (uint16_t)c->awsgw_port, err)) < 0) {
         return r;
     }
+    if (c->metrics_port != 0 &&
+        (r = metrics_start(g->svc.loop, g->pool, c, &g->metrics, err)) < 0) {
+        return r;
+    }
     set_janitor(g, janitor_start(&g->gw));
     g->presence = presence_start(g->gw.kv, c, "awsgw", SPINIFEX_VERSION);
     g->svc.on_reload = on_reload;
@@ -204,6 +210,7 @@ static int start(struct gateway *g, struct err *err)
 static void stop(struct gateway *g)
 {
     gw_http_free(g->http, DRAIN_NS);
+    metrics_stop(g->metrics);
     pool_free(g->pool);
     admin_stop(g->admin); /* its jobs ran on the pool */
     janitor_stop(set_janitor(g, NULL));

@@ -1,6 +1,7 @@
 #include "base/test.h"
 #include "codec/base64.h"
 #include "codec/hex.h"
+#include "codec/metric.h"
 #include "codec/uri.h"
 #include <errno.h>
 
@@ -134,12 +135,29 @@ static void test_fields(void **state)
     assert_false(uri_next_field(&rest, &name, &value));
 }
 
+static void test_metrics(void **state)
+{
+    AUTO_BUF b;
+    buf_init(&b, 4096);
+    const struct metric_label labels[] = {{"volume", STR("vol-1")},
+                                          {"why", STR("a \"b\"\\\nc")}};
+    metric_family(&b, "x_total", "counter", "What it is.");
+    metric_u64(&b, "x_total", NULL, 0, 0);
+    metric_u64(&b, "x_total", labels, 2, UINT64_MAX);
+    metric_seconds(&b, "x_seconds", labels, 1, UINT64_C(1500000001));
+    assert_string_equal(buf_cstr(&b), "# HELP x_total What it is.\n# TYPE x_total counter\n"
+                                      "x_total 0\n"
+                                      "x_total{volume=\"vol-1\",why=\"a \\\"b\\\"\\\\\\nc\"} "
+                                      "18446744073709551615\n"
+                                      "x_seconds{volume=\"vol-1\"} 1.500000001\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_base64), cmocka_unit_test(test_base64_all_bytes),
         cmocka_unit_test(test_hex),    cmocka_unit_test(test_uri),
-        cmocka_unit_test(test_fields),
+        cmocka_unit_test(test_fields), cmocka_unit_test(test_metrics),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@ struct node_table {
     const char *host, *region, *az, *data_dir, *run_dir;
     const char **services;
     size_t n_services;
-    uint64_t uid_base, awsgw_port, vcpu_overcommit_burstable;
+    uint64_t uid_base, awsgw_port, metrics_port, vcpu_overcommit_burstable;
     struct config_predastore predastore;
 };
 struct file {
@@ -185,6 +185,8 @@ static const struct toml_schema network_schema = {0, network_keys, ARRAY_LEN(net
 static const struct toml_key awsgw_keys[] = {
     {.key = "port", .type = TOML_INT, .off = offsetof(struct node_table, awsgw_port), .dflt = "9999", .min = 1, .max = 65535,
      .doc = "TCP port of the AWS API."},
+    {.key = "metrics_port", .type = TOML_INT, .off = offsetof(struct node_table, metrics_port), .dflt = "0", .max = 65535,
+     .doc = "TCP port on 127.0.0.1 where Prometheus finds the counters of all services, at /metrics (init writes 9998); 0: none."},
 };
 static const struct toml_schema awsgw_schema = {0, awsgw_keys, ARRAY_LEN(awsgw_keys)};
 
@@ -380,6 +382,12 @@ static int complete_predastore(const char *file, struct arena *a, struct config 
                     "%s: nodes.%s.predastore: near_full_pct %u is not below full_pct %u", file,
                     c->node, (unsigned)p->near_full_pct, (unsigned)p->full_pct);
     }
+    if (c->metrics_port != 0 &&
+        (c->metrics_port == c->awsgw_port || c->metrics_port == c->predastore.port)) {
+        return fail(err, -EINVAL, "BadConfig",
+                    "%s: nodes.%s.awsgw: metrics_port %u is the port of another service", file,
+                    c->node, (unsigned)c->metrics_port);
+    }
     if (c->predastore.port == c->awsgw_port) {
         return fail(err, -EINVAL, "BadConfig",
                     "%s: nodes.%s: awsgw.port and predastore.port are both %u", file, c->node,
@@ -420,6 +428,7 @@ static int flatten(const char *file, struct arena *a, const struct file *f, stru
         .data_dir = n->data_dir,
         .run_dir = n->run_dir,
         .awsgw_port = n->awsgw_port,
+        .metrics_port = n->metrics_port,
         .services = n->services,
         .n_services = n->n_services,
         .vcpu_overcommit_burstable = n->vcpu_overcommit_burstable,

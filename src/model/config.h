@@ -83,6 +83,7 @@ struct config {
     const char *data_dir;  /* /var/lib/spinifex */
     const char *run_dir;   /* /run/spinifex */
     uint64_t awsgw_port;   /* 9999 */
+    uint64_t metrics_port; /* on 127.0.0.1; 0 = none */
     const char **services; /* "state", "awsgw", "viperblock", "vpcd", "compute", "predastore" */
     size_t n_services;
     uint64_t vcpu_overcommit_burstable; /* t-types: vCPUs given out per CPU, default 4 */

@@ -4,7 +4,9 @@
 #include "base/time.h"
 #include "codec/json.h"
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
 #include <signal.h>
@@ -19,6 +21,7 @@
 LOG_MODULE("net.service");
 
 #define NOTIFY_WAIT_MS 5000 /* for what the manager must not miss */
+#define METRICS_MAX    (3u << 20)
 
 static const char *const level_words[] = {"error", "warn", "info", "debug"};
 
@@ -151,7 +154,7 @@ static void on_reload_signal(void *ctx)
 int service_start(struct service *s, const char *name, int argc, char **argv,
                   const struct service_arg *args, size_t n_args, int *ret_exit)
 {
-    *s = (struct service){.name = name};
+    *s = (struct service){.name = name, .start_ns = time_wall_ns()};
     enum log_level level = LOG_LEVEL_INFO;
     if (parse_args(s, argc, argv, args, n_args, &level, ret_exit) != 0) {
         return -EINVAL;
@@ -323,6 +326,62 @@ static void answer_health(struct service *s, struct rpc_req *req)
     rpc_reply(req, buf_str(&b), NULL, 0);
 }
 
+/* Bytes of memory that are in use; 0 when the kernel does not say. */
+static uint64_t resident(void)
+{
+    char text[128];
+    AUTO_FD fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text));
+    struct str rest = str_n(text, n > 0 ? (size_t)n : 0), pages = STR_NONE;
+    uint64_t v = 0;
+    (void)str_next(&rest, ' ', &pages); /* the size of the address space */
+    return str_next(&rest, ' ', &pages) && num_u64(pages, UINT64_MAX >> 12, &v) == 0
+               ? v * (uint64_t)sysconf(_SC_PAGESIZE)
+               : 0;
+}
+
+static uint64_t count_fds(void)
+{
+    uint64_t n = 0;
+    DIR *d = opendir("/proc/self/fd");
+    while (d && readdir(d)) {
+        n++;
+    }
+    if (d) {
+        closedir(d);
+    }
+    return n > 3 ? n - 3 : 0; /* not ".", ".." and the folder itself */
+}
+
+static void answer_metrics(struct service *s, struct rpc_req *req)
+{
+    struct timespec cpu = {0};
+    struct err err = ERR_INIT;
+    struct jw w;
+    AUTO_BUF b;
+    AUTO_BUF text;
+    buf_init(&text, METRICS_MAX);
+    buf_init(&b, 2 * METRICS_MAX);
+    if (s->on_metrics) {
+        s->on_metrics(s->metrics_ctx, &text);
+    }
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    jw_init(&w, &b);
+    jw_obj(&w, NULL);
+    jw_u64(&w, "start_ns", s->start_ns);
+    jw_u64(&w, "cpu_ns", (uint64_t)cpu.tv_sec * NS_PER_S + (uint64_t)cpu.tv_nsec);
+    jw_u64(&w, "resident", resident());
+    jw_u64(&w, "fds", count_fds());
+    jw_str(&w, "text", buf_ok(&text) ? buf_str(&text) : STR(""));
+    jw_obj_end(&w);
+    if (!buf_ok(&text) || !buf_ok(&b)) {
+        (void)fail(&err, -E2BIG, "TooLarge", "%s has more counters than fit", s->name);
+        rpc_reply_err(req, &err);
+        return;
+    }
+    rpc_reply(req, buf_str(&b), NULL, 0);
+}
+
 static void answer_log_level(struct service *s, struct str payload, struct rpc_req *req)
 {
     struct err err = ERR_INIT;
@@ -358,6 +417,10 @@ bool service_admin_handle(struct service *s, struct str method, struct str paylo
 {
     if (str_eqc(method, "health")) {
         answer_health(s, req);
+        return true;
+    }
+    if (str_eqc(method, "metrics")) {
+        answer_metrics(s, req);
         return true;
     }
     if (str_eqc(method, "log.level")) {

@@ -7,6 +7,7 @@
  * Errors:   service_start() prints what is wrong with the arguments itself; the others answer
  *           negative errno and *err. */
 #pragma once
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "loop/loop.h"
@@ -26,6 +27,12 @@ struct service {
     struct loop *loop;
     void (*on_reload)(void *ctx); /* SIGHUP; set before service_run(), may be NULL */
     void *reload_ctx;
+
+    /* Counters of the service as text (codec/metric.h), names of its own; on the loop's thread,
+     * must not block; before service_run(), may be NULL. */
+    void (*on_metrics)(void *ctx, struct buf *out);
+    void *metrics_ctx;
+    uint64_t start_ns; /* wall clock */
 
     struct loop_timer *watchdog; /* when systemd asks for a sign of life (WatchdogSec=) */
     uint64_t watchdog_ns;
@@ -61,7 +68,8 @@ MUST_CHECK int service_drop_user(uid_t uid, gid_t gid, const gid_t *groups, size
 void service_set_status(struct service *s, const char *status, const char *detail);
 
 /* Answers the methods every service has and returns true; false = not one of them, 'req' is
- * still the caller's. health     {} -> {"service","version","pid","status","detail"} log.level
+ * still the caller's. health     {} -> {"service","version","pid","status","detail"}; metrics {} ->
+ * {"start_ns","cpu_ns","resident","fds","text"}; log.level
  * {"level": "error" | "warn" | "info" | "debug"} -> {"level"}; root and our own user only */
 MUST_CHECK bool service_admin_handle(struct service *s, struct str method, struct str payload,
                                      struct rpc_req *req);

@@ -183,6 +183,7 @@ static void a_service_lives_and_ends(void **state)
     call(c, "health", "{}", 0, "\"service\":\"spx-mini\"");
     call(c, "health", "", 0, "\"status\":\"ok\"");
     call(c, "health", "", 0, "\"version\":\"");
+    call(c, "metrics", "", 0, "\"resident\":");
     call(c, "degrade", "", 0, "{}");
     skip_to_state(fd, "STATUS=degraded: a \"test\"");
     call(c, "health", "", 0, "\"status\":\"degraded\",\"detail\":\"a \\\"test\\\"\"");

@@ -60,12 +60,13 @@ static struct str_list list_drives(struct arena *a, const char *text)
 /* Fills the text of the configuration from the options; SPX_USAGE after a message. */
 static int make_text(struct spx *s, struct buf *out)
 {
-    uint64_t nodes = 0, port = 0, s3_port = 0, uid_base = 0;
+    uint64_t nodes = 0, port = 0, s3_port = 0, metrics_port = 0, uid_base = 0;
     const char *drives = spx_value(s, "--drives");
     uint64_t default_base = geteuid() == 0 ? CONFIG_UID_BASE : 0;
     int r = spx_number(s, "--nodes", 1, 64, 1, &nodes);
     r = r ? r : spx_number(s, "--port", 1, 65535, 9999, &port);
     r = r ? r : spx_number(s, "--s3-port", 1, 65535, 8443, &s3_port);
+    r = r ? r : spx_number(s, "--metrics-port", 0, 65535, 9998, &metrics_port);
     r = r ? r : spx_number(s, "--uid-base", 0, 2000000000, default_base, &uid_base);
     if (r) {
         return r;
@@ -85,6 +86,7 @@ static int make_text(struct spx *s, struct buf *out)
         .uid_base = uid_base,
         .port = port,
         .s3_port = s3_port,
+        .metrics_port = metrics_port,
         .drives = list_drives(s->arena, drives),
         .pool_net = free_example_net(),
         .dns_servers = name_servers(s->arena),

@@ -18,6 +18,8 @@ import tempfile
 import threading
 import time
 import unittest
+import urllib.error
+import urllib.request
 
 SPX = os.environ["SPX"]
 HEADER = "NAME  | STATUS | ROLES        | IP        | REGION         | AZ              | VMs | SERVICES\n"
@@ -39,11 +41,11 @@ class Node(unittest.TestCase):
         with open(os.path.join(cls.home, ".aws", "config"), "w") as f:
             f.write("# mine\n[default]\nregion = eu-west-1\n")
         cls.conf = os.path.join(cls.dir, "etc", "spinifex.toml")
-        cls.port, cls.s3_port = free_port(), free_port()
+        cls.port, cls.s3_port, cls.metrics_port = free_port(), free_port(), free_port()
         cls.env = {k: v for k, v in os.environ.items() if not k.startswith("AWS_") and k not in ("SUDO_USER", "SPX_CONFIG")}
         cls.env.update(HOME=cls.home, SPX_CONFIG=cls.conf)
         cls.init_args = ["admin", "init", "--config-dir", os.path.join(cls.dir, "etc"), "--data-dir", os.path.join(cls.dir, "data"),
-                         "--run-dir", os.path.join(cls.dir, "run"), "--host", "127.0.0.1", "--port", str(cls.port), "--s3-port", str(cls.s3_port), "--uid-base", "0"]
+                         "--run-dir", os.path.join(cls.dir, "run"), "--host", "127.0.0.1", "--port", str(cls.port), "--s3-port", str(cls.s3_port), "--metrics-port", str(cls.metrics_port), "--uid-base", "0"]
         cls.run_spx(*cls.init_args, check=True)
         # Guests and networks need root: left out here.
         with open(cls.conf) as f:
@@ -208,6 +210,27 @@ class Node(unittest.TestCase):
                 soft, hard = next(line for line in f if line.startswith("Max open files")).split()[3:5]
             self.assertEqual(soft, hard)
             self.assertGreaterEqual(int(soft), 4096)
+
+    def test_metrics(self):
+        """Prometheus reads every service at one address of this host; a service that is away is told so."""
+        def scrape(path="/metrics"):
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}{path}", timeout=20) as r:
+                return r.headers["Content-Type"], r.read().decode()
+        kind, text = scrape()
+        self.assertTrue(kind.startswith("text/plain; version=0.0.4"), kind)
+        up = dict(re.findall(r'^spinifex_up{service="(.*)"} (.*)$', text, re.M))
+        self.assertEqual(set(up.values()), {"1"}, up)
+        self.assertIn("awsgw", up)
+        rss = re.findall(r'^spinifex_process_resident_memory_bytes{service="awsgw"} (.*)$', text, re.M)
+        self.assertGreater(int(rss[0]), 1 << 20)
+        families = re.findall(r"^# TYPE (\S+)", text, re.M)
+        self.assertEqual(len(families), len(set(families)))
+        for line in text.splitlines():
+            self.assertRegex(line, r'^(# (HELP|TYPE) .+|[a-z_][a-z0-9_]*({.*})? [0-9.]+)$')
+        for path in ("/", "/metrics/x"):
+            with self.assertRaises(urllib.error.HTTPError) as e:
+                scrape(path)
+            self.assertEqual(e.exception.code, 404)
 
     def test_storage(self):
         """What there is of objects when nobody has stored any."""

@@ -80,7 +80,9 @@ void init_text(const struct init_text *t, struct buf *out)
     }
     line(out, "data_dir", t->data_dir);
     line(out, "run_dir", t->run_dir);
-    buf_fmt(out, "uid_base = %" PRIu64 "\n\n[nodes.%s.awsgw]\nport = %" PRIu64 "\n",
-            t->uid_base, t->node, t->port);
+    buf_fmt(out,
+            "uid_base = %" PRIu64 "\n\n[nodes.%s.awsgw]\nport = %" PRIu64
+            "\nmetrics_port = %" PRIu64 "\n",
+            t->uid_base, t->node, t->port, t->metrics_port);
     store_of_objects(t, out);
 }

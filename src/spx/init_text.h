@@ -9,7 +9,7 @@
 struct init_text {
     const char *node, *host, *region, *az; /* az "" = the region and "a" */
     const char *data_dir, *run_dir;
-    uint64_t uid_base, port, s3_port;
+    uint64_t uid_base, port, s3_port, metrics_port;
     struct str_list drives; /* of the object store; none = its default below data_dir */
     uint32_t pool_net;      /* a /24 that nobody uses */
     struct str_list dns_servers;

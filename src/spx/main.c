@@ -40,6 +40,7 @@ static const struct spx_opt init_opts[] = {
     {"--account", "NAME", "name of the first account (default: main)"},
     {"--port", "N", "port of the AWS API (default: 9999)"},
     {"--s3-port", "N", "port of S3 (default: 8443)"},
+    {"--metrics-port", "N", "port of counters for Prometheus, on 127.0.0.1 (default: 9998; 0: none)"},
     {"--drives", "DIR,...", "folders of the object store, best each a disk of its own (default: one in the data folder)"},
     {"--config-dir", "DIR", "default: /etc/spinifex"},
     {"--data-dir", "DIR", "default: /var/lib/spinifex"},

@@ -202,6 +202,7 @@ static void test_a_new_configuration_is_good(void **state)
                                 .uid_base = 70000,
                                 .port = 9999,
                                 .s3_port = 8443,
+                                .metrics_port = 9998,
                                 .pool_net = 0xc6336400,
                                 .dns_servers = {servers, 2}};
     struct err err = ERR_INIT;
@@ -237,6 +238,7 @@ static void test_a_new_configuration_spreads_objects_over_the_drives(void **stat
                                 .run_dir = "/r",
                                 .port = 9999,
                                 .s3_port = 8444,
+                                .metrics_port = 9998,
                                 .drives = {drives, 3},
                                 .pool_net = 0xc6336400};
     buf_init(&text, 10000);

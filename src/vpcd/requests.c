@@ -82,7 +82,7 @@ int vpcd_listen(struct vpcd *v, struct err *err)
 {
     static const struct rpc_server_ops ops = {.on_request = on_request};
     AUTO(arena_freep) struct arena *a = arena_new(65536);
-    return rpc_server_new(v->service->loop, config_run_path(a, v->cfg, "vpcd.sock"), 0600, &ops,
+    return rpc_server_new(v->service->loop, config_run_path(a, v->cfg, "vpcd.sock"), 0666, &ops,
                           v, &v->rpc, err);
 }
 

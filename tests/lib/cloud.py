@@ -82,6 +82,7 @@ class Cloud:
         self.run = os.path.join(self.dir, "run")
         self.port = free_port()
         self.s3_port = free_port()
+        self.metrics_port = 0  # none
         self.procs = {}
         self.keys = {}  # account name -> (access key id, secret, account id)
 
@@ -91,7 +92,7 @@ class Cloud:
         self.uid_base = uid_base
         os.chmod(self.dir, 0o755)
         self.spx("admin", "init", "--node", "node1", "--nodes", "1", "--config-dir", self.etc, "--data-dir", self.data,
-                 "--run-dir", self.run, "--host", "127.0.0.1", "--port", str(self.port), "--s3-port", str(self.s3_port), "--region", REGION,
+                 "--run-dir", self.run, "--host", "127.0.0.1", "--port", str(self.port), "--s3-port", str(self.s3_port), "--metrics-port", str(self.metrics_port), "--region", REGION,
                  "--uid-base", str(uid_base), "--no-profile", *extra, config=False)
         return self
 
