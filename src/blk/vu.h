@@ -39,7 +39,15 @@ struct vu_opts {
 };
 
 MUST_CHECK int vu_new(const struct vu_opts *o, struct vu **ret, struct err *err);
-/* Drains rings, closes the connection. */
+/* Ends the connection, takes no other: fn(ctx) on the loop when nothing is under way any more (from
+ * inside the call when that is so already). For owners whose disks need the loop to get their bytes.
+ */
+void vu_stop(struct vu *v, void (*fn)(void *ctx), void *ctx);
+/* Forced detach: lets go of the disk, which may be closed when fn(ctx) is called (on the loop; from
+ * inside the call when nothing runs). The frontend stays connected; from then on every request is
+ * answered with VIRTIO_BLK_S_IOERR. */
+void vu_cut(struct vu *v, void (*fn)(void *ctx), void *ctx);
+/* Waits until nothing is under way (at once after vu_stop()'s call-back). */
 void vu_free(struct vu *v);
 /* The disk has grown: tells the guest. */
 void vu_resized(struct vu *v);

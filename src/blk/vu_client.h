@@ -27,9 +27,10 @@ uint64_t vu_client_size(struct vu_client *c); /* bytes, GET_CONFIG */
 void *vu_client_mem(struct vu_client *c);     /* mem_size bytes that the server sees */
 
 struct vu_io {
-    unsigned type; /* VIRTIO_BLK_T_* */
+    unsigned type;  /* VIRTIO_BLK_T_* */
+    unsigned flags; /* of DISCARD and WRITE_ZEROES */
     uint64_t off, len;
-    void *p;      /* in vu_client_mem() */
+    void *p;      /* in vu_client_mem(); of IN, OUT and GET_ID (whose len is 20) */
     uint64_t tag; /* comes back */
 };
 struct vu_end {
@@ -39,6 +40,9 @@ struct vu_end {
 /* -EAGAIN: the ring is full. Not seen by the server before vu_client_kick(). */
 MUST_CHECK int vu_client_put(struct vu_client *c, unsigned queue, const struct vu_io *io);
 MUST_CHECK int vu_client_kick(struct vu_client *c, unsigned queue);
-/* Waits for the call eventfd, takes what is used; 0 = timeout. */
+/* Waits for the call eventfd, takes what is used; 0 = timeout. -EPROTO: the server used a head that
+ * was not under way. */
 MUST_CHECK int vu_client_wait(struct vu_client *c, unsigned queue, uint64_t timeout_ns,
                               struct vu_end *ret, size_t max);
+/* How many fit in the ring at once. */
+unsigned vu_client_depth(const struct vu_client *c);
