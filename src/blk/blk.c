@@ -118,3 +118,9 @@ void blk_iov_zero(const struct iovec *iov, int n_iov, uint64_t pos, size_t n)
         memset(at, 0, k);
     }
 }
+
+char *blk_iov_at(const struct iovec *iov, int n_iov, uint64_t pos, size_t *ret_n)
+{
+    struct piece p = piece_at(iov, n_iov, pos);
+    return piece_next(&p, SIZE_MAX, ret_n);
+}

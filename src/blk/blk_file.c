@@ -226,17 +226,17 @@ void file_fault(struct file *f, int errnum)
 
 void blk_file_fault(struct blk_layer *l, int errnum)
 {
-    file_fault((struct file *)l, errnum);
+    file_fault((struct file *)(void *)l, errnum);
 }
 
 bool blk_file_is_faulted(const struct blk_layer *l)
 {
-    return file_has_fault((const struct file *)l);
+    return file_has_fault((const struct file *)(const void *)l);
 }
 
 void blk_file_stats(const struct blk_layer *l, struct blk_file_stats *ret)
 {
-    const struct file *f = (const struct file *)l;
+    const struct file *f = (const struct file *)(const void *)l;
     *ret = (struct blk_file_stats){
         .n_flushes = __atomic_load_n(&f->n_flushes, __ATOMIC_RELAXED),
         .n_syncs = __atomic_load_n(&f->n_syncs, __ATOMIC_RELAXED),
@@ -303,7 +303,7 @@ static int file_size(int fd, uint64_t *ret)
 
 static void file_free(struct blk_layer *l)
 {
-    struct file *f = (struct file *)l;
+    struct file *f = (struct file *)(void *)l;
     blk_lock_done(&f->lock);
     pthread_mutex_destroy(&f->sync_lock);
     free(f);

@@ -20,3 +20,5 @@ void blk_queue_count_bounce(struct blk_queue *q);
 
 /* Sums of sizes and alignments of an iov. */
 uint64_t blk_iov_len(const struct iovec *iov, int n_iov);
+/* Where byte 'pos' is, and how many follow it in one piece. */
+char *blk_iov_at(const struct iovec *iov, int n_iov, uint64_t pos, size_t *ret_n);

@@ -12,7 +12,7 @@ struct mem {
 
 static void submit(struct blk_layer *l, struct blk_req *r)
 {
-    struct mem *m = (struct mem *)l;
+    struct mem *m = (struct mem *)(void *)l;
     switch (r->op) {
     case BLK_READ: blk_iov_write(r->iov, r->n_iov, 0, m->p + r->off, r->len); break;
     case BLK_WRITE: blk_iov_read(r->iov, r->n_iov, 0, m->p + r->off, r->len); break;
@@ -25,7 +25,7 @@ static void submit(struct blk_layer *l, struct blk_req *r)
 
 static void mem_free(struct blk_layer *l)
 {
-    struct mem *m = (struct mem *)l;
+    struct mem *m = (struct mem *)(void *)l;
     munmap(m->p, l->size);
     free(m);
 }

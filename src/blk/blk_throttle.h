@@ -16,6 +16,19 @@ struct blk_limits { /* 0 = not limited */
     uint64_t io_size; /* bytes that count as one I/O; 0 = 256 KiB */
 };
 
+/* A bucket as virtual time: 'tat_ns' is when all that was let through so far is paid for at the
+ * bucket's rate. A request goes when that is at most tau_ns ahead of the clock, and each takes its
+ * place in line when it comes: nobody is overtaken by later ones, nobody tries twice. */
+struct blk_bucket {
+    uint64_t tat_ns;
+    uint64_t ns_per_unit; /* 44.20 fixed point; 0 = not limited */
+    uint64_t tau_ns;      /* what may be saved up: credits, or a moment */
+};
+/* 'rate' units a second, 'saved' units at most saved up (0: a moment's). Full at first. */
+void blk_bucket_set(struct blk_bucket *b, uint64_t rate, uint64_t saved, uint64_t now_ns);
+/* Takes 'n' units; returns when the request may go (<= now_ns: at once). */
+uint64_t blk_bucket_take(struct blk_bucket *b, uint64_t n, uint64_t now_ns);
+
 MUST_CHECK int blk_throttle_new(struct blk_layer *below, const struct blk_limits *lim,
                                 struct blk_layer **ret, struct err *err);
 void blk_throttle_set(struct blk_layer *l, const struct blk_limits *lim); /* any thread */

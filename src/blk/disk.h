@@ -16,11 +16,14 @@ struct disk_opts {
     uint64_t size;
     int data_fd, map_fd, run_fd, aside_fd, base_fd,
         base_map_fd; /* -1 = none; map_fd -1: no cow layer */
-    bool has_key, has_base_key, has_source, is_read_only, is_full_waited_for;
+    bool has_key, has_base_key, is_read_only, is_full_waited_for;
     uint8_t key[64], base_key[64];
     struct blk_limits limits;
     struct blk_supplier supplier;
     unsigned n_queues;
+    /* The owner thread's queue, run as long as the disk is open; needed when there is a map. It
+     * must not be inside one of its call-backs when disk_close() is called. */
+    struct blk_queue *inner;
     void (*on_fault)(void *ctx, int errnum);
     void *ctx;
 };
@@ -46,7 +49,7 @@ void disk_set_limits(struct disk *d, const struct blk_limits *lim); /* any threa
  * are different modulo DISK_N_LANES do not disturb each other. Latency buckets: powers of two of
  * microseconds, 0 = below 1 us ... 23 = 4 s and more. */
 #define DISK_N_LATENCY 24u
-#define DISK_N_LANES   16u
+#define DISK_N_LANES   32u
 struct disk_counters {
     uint64_t n_ops[BLK_OP_N], bytes[BLK_OP_N], errors[BLK_OP_N];
     uint64_t latency[BLK_OP_N][DISK_N_LATENCY];
