@@ -12,7 +12,7 @@
 /* What the file holds; config_load() flattens it for this node. */
 struct node_table {
     const char *name;
-    const char *host, *region, *az, *data_dir, *run_dir;
+    const char *host, *region, *az, *data_dir, *run_dir, *when_full;
     const char **services;
     size_t n_services;
     uint64_t uid_base, awsgw_port, metrics_port, vcpu_overcommit_burstable;
@@ -123,6 +123,11 @@ static const char *check_mode(struct str s)
     return str_eqc(s, "pool") ? NULL : "must be \"pool\"";
 }
 
+static const char *check_when_full(struct str s)
+{
+    return str_eqc(s, "stop") || str_eqc(s, "report") ? NULL : "must be \"stop\" or \"report\"";
+}
+
 static const char *check_link(struct str s)
 {
     /* IFNAMSIZ is 16 with the NUL; ':' and '/' are not allowed in names of links. */
@@ -196,6 +201,12 @@ static const struct toml_key compute_keys[] = {
 };
 static const struct toml_schema compute_schema = {0, compute_keys, ARRAY_LEN(compute_keys)};
 
+static const struct toml_key viperblock_keys[] = {
+    {.key = "when_full", .type = TOML_STR, .off = offsetof(struct node_table, when_full), .dflt = "stop", .check = check_when_full,
+     .doc = "What guests see when the disk below their volumes is full: \"stop\": writes wait for room; \"report\": they fail."},
+};
+static const struct toml_schema viperblock_schema = {0, viperblock_keys, ARRAY_LEN(viperblock_keys)};
+
 #define IN_PREDASTORE(member) offsetof(struct node_table, predastore.member)
 static const struct toml_key rs_keys[] = {
     {.key = "data", .type = TOML_INT, .off = IN_PREDASTORE(rs_data), .min = 1, .max = CONFIG_MAX_RS_DATA,
@@ -245,6 +256,7 @@ static const struct toml_key node_keys[] = {
     {.key = "awsgw", .type = TOML_TABLE, .sub = &awsgw_schema},
     {.key = "compute", .type = TOML_TABLE, .sub = &compute_schema},
     {.key = "predastore", .type = TOML_TABLE, .sub = &predastore_schema},
+    {.key = "viperblock", .type = TOML_TABLE, .sub = &viperblock_schema},
 };
 static const struct toml_schema node_schema = {sizeof(struct node_table), node_keys, ARRAY_LEN(node_keys)};
 
@@ -432,6 +444,7 @@ static int flatten(const char *file, struct arena *a, const struct file *f, stru
         .services = n->services,
         .n_services = n->n_services,
         .vcpu_overcommit_burstable = n->vcpu_overcommit_burstable,
+        .is_full_reported = strcmp(n->when_full, "report") == 0,
         .predastore = n->predastore,
         .uid_base = n->uid_base,
     };

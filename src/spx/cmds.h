@@ -40,6 +40,8 @@ int cmd_volumes_export(struct spx *s, struct err *err);
 int cmd_volumes_import(struct spx *s, struct err *err);
 int cmd_volumes_orphans(struct spx *s, struct err *err);
 
+int cmd_bench_block(struct spx *s, struct err *err);
+int cmd_bench_compare(struct spx *s, struct err *err);
 int cmd_bench_s3(struct spx *s, struct err *err);
 int cmd_config_check(struct spx *s, struct err *err);
 int cmd_config_get(struct spx *s, struct err *err);
