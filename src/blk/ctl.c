@@ -155,7 +155,9 @@ static bool check_state(const union ctl_msg *m, size_t n_fds)
 {
     const struct ctl_state *s = &m->state;
     for (unsigned i = 0; i < BLK_MAX_FROZEN; i++) {
-        if (!is_id(s->frozen[i].snap, true) || s->frozen[i].n_left > s->frozen[i].n_blocks) {
+        const struct blk_frozen *f = &s->frozen[i];
+        if (!is_id(f->snap, true) || !is_id(f->parent, true) || f->n_left > f->n_blocks ||
+            f->is_full > 1 || f->is_durable > 1) {
             return false;
         }
     }
@@ -188,6 +190,7 @@ static const struct form to_data[] = {
     [CTL_STATE] = {sizeof(struct ctl_head), 0, 0, check_any},
     [CTL_GIVE] = {sizeof(struct ctl_head), 0, 0, check_disk},
     [CTL_QUIT] = {sizeof(struct ctl_head), 0, 0, check_any},
+    [CTL_SNAP_ABORT] = {sizeof(struct ctl_head), 0, 0, check_named_snap},
 };
 
 static const struct form from_data[] = {

@@ -66,6 +66,8 @@ enum ctl_op {
     CTL_GIVE, /* disk: RESULT carries duplicates of its listening sockets (a new manager asks):
                     * value bit 0 = vhost-user, bit 1 = NBD, in this order */
     CTL_QUIT, /* closes everything cleanly and exits */
+    CTL_SNAP_ABORT, /* disk, snap: given up, its blocks are dirty again. -ENOENT as above; -EBUSY: a
+                     * newer one stands on it */
     /* data -> manager */
     CTL_WELCOME = 64, /* first, after each connect: pid, version; fd: memfd of CTL_N_SLOTS *
                        * BLK_BLOCK, made for this connection */

@@ -54,6 +54,7 @@ static union ctl_msg good(enum ctl_op op, size_t *ret_n_fds)
         break;
     case CTL_SNAP_READ:
     case CTL_SNAP_END:
+    case CTL_SNAP_ABORT:
     case CTL_STORED:
     case CTL_UPLOAD:
     case CTL_SNAP_DONE: id(m.h.snap, "snap-0123456789abcdef0"); break;
@@ -78,10 +79,10 @@ static union ctl_msg good(enum ctl_op op, size_t *ret_n_fds)
 }
 
 static const enum ctl_op all_ops[] = {
-    CTL_OPEN,  CTL_CLOSE,  CTL_SERVE_VU,  CTL_SERVE_NBD, CTL_UNSERVE, CTL_LIMITS,
-    CTL_GROW,  CTL_SNAP,   CTL_SNAP_READ, CTL_SNAP_END,  CTL_FETCHED, CTL_STORED,
-    CTL_FILL,  CTL_STATE,  CTL_GIVE,      CTL_QUIT,      CTL_WELCOME, CTL_RESULT,
-    CTL_FETCH, CTL_UPLOAD, CTL_SNAP_DONE, CTL_DISK_STATE};
+    CTL_OPEN,   CTL_CLOSE, CTL_SERVE_VU,  CTL_SERVE_NBD, CTL_UNSERVE,    CTL_LIMITS,
+    CTL_GROW,   CTL_SNAP,  CTL_SNAP_READ, CTL_SNAP_END,  CTL_FETCHED,    CTL_STORED,
+    CTL_FILL,   CTL_STATE, CTL_GIVE,      CTL_QUIT,      CTL_SNAP_ABORT, CTL_WELCOME,
+    CTL_RESULT, CTL_FETCH, CTL_UPLOAD,    CTL_SNAP_DONE, CTL_DISK_STATE};
 
 static void test_what_is_right_passes_one_way_only(void **state)
 {
@@ -108,7 +109,7 @@ static void test_what_is_right_passes_one_way_only(void **state)
         other.h.magic ^= 1;
         assert_int_equal(ctl_check(&other, other.h.size, n_fds, is_from_data), -EPROTO);
     }
-    static const unsigned unknown[] = {0, 17, 63, 70, 65535};
+    static const unsigned unknown[] = {0, 18, 63, 70, 65535};
     for (size_t i = 0; i < ARRAY_LEN(unknown); i++) {
         union ctl_msg m = head((enum ctl_op)unknown[i], sizeof(struct ctl_head));
         assert_int_equal(ctl_check(&m, m.h.size, 0, false), -EPROTO);
@@ -150,6 +151,7 @@ enum spoil {
     FROZEN,
     LEFT,
     TRUTH,
+    PARENT,
 };
 
 static void spoil(union ctl_msg *m, enum spoil what)
@@ -190,6 +192,7 @@ static void spoil(union ctl_msg *m, enum spoil what)
     case FROZEN: m->state.frozen[2].snap[0] = '/'; break;
     case LEFT: m->state.frozen[3].n_left = 1; break;
     case TRUTH: m->state.is_faulted = 2; break;
+    case PARENT: memset(m->state.frozen[0].parent, 'a', BLK_SNAP_ID); break;
     }
 }
 
@@ -253,7 +256,9 @@ static void test_what_is_wrong_is_refused(void **state)
                 {CTL_DISK_STATE, DISK},
                 {CTL_DISK_STATE, FROZEN},
                 {CTL_DISK_STATE, LEFT},
-                {CTL_DISK_STATE, TRUTH}};
+                {CTL_DISK_STATE, TRUTH},
+                {CTL_DISK_STATE, PARENT},
+                {CTL_SNAP_ABORT, SNAP_EMPTY}};
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         size_t n_fds = 0;
         union ctl_msg m = good(rows[i].op, &n_fds);
