@@ -49,9 +49,10 @@ struct guest_disk {
     uint64_t slot;
     char reason[DISK_REASON_MAX];
     bool is_dirty;   /* its record is to be written */
-    bool is_opening; /* a job fetches its descriptor, or the monitor plugs it */
+    bool is_opening; /* a job has its socket made, or the monitor plugs it */
+    bool is_closing; /* a job gives it back to the block service */
+    bool is_cut;     /* the block service has taken it from the guest by force */
     char device[32];
-    uint64_t size;
     uint64_t retry_ns;
     unsigned n_tries;
 };
@@ -163,7 +164,7 @@ void guest_connect(struct guest *g, int fd); /* takes fd */
 void guest_disconnect(struct guest *g);
 /* A command that the monitor runs one at a time; false: one is running, or there is no
  * connection. */
-bool guest_command(struct guest *g, enum gm_op op, const struct gm_cmd *args, int fd);
+bool guest_command(struct guest *g, enum gm_op op, const struct gm_cmd *args);
 /* QUIT, BYE, STATE, INPUT */
 void guest_send_now(struct guest *g, enum gm_op op, struct str data);
 
@@ -176,8 +177,9 @@ void guest_disks_begin(
 void guest_disks_assign(struct guest *g); /* a slot for each disk that wants one */
 void guest_disks_step(struct guest *g);
 void guest_disk_result(struct guest *g, uint32_t op, unsigned slot, int code, const char *text);
-void guest_disk_opened(struct guest *g, const char *id, int fd, uint64_t size, bool is_direct,
+void guest_disk_opened(struct guest *g, const char *id, const char *path,
                        const struct err *err);
+void guest_disk_closed(struct guest *g, const char *id, const struct err *err);
 /* READY_WAIT, _YES or _FAILED with the reason. */
 enum vm_ready guest_disks_ready(struct guest *g, char *why, size_t size);
 extern const char *const disk_state_names[DISK_STATE_N];
@@ -186,6 +188,8 @@ extern const char *const disk_state_names[DISK_STATE_N];
 void launch_start(struct guest *g);
 void launch_adopt(struct guest *g);
 void launch_open_disk(struct guest *g, const struct guest_disk *d);
+/* volume.close: guest_disk_closed() hears of it. */
+void launch_close_disk(struct guest *g, const struct guest_disk *d);
 void launch_look_at_link(struct guest *g);
 
 /* store.c */

@@ -440,12 +440,13 @@ static void test_store_is_away(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc != 4) {
+    if (argc != 5) {
         return 2;
     }
     state_exe = argv[1];
     compute_exe = argv[2];
     sector = argv[3];
+    disk_server = argv[4];
     if (unshare(CLONE_NEWNET) < 0) { /* taps of the tests */
         print_error("a network namespace is needed: run as root\n");
         return 1;

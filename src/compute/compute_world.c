@@ -8,11 +8,10 @@
 #include <fcntl.h>
 #include <linux/if.h>
 #include <linux/if_tun.h>
-#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 
-const char *state_exe, *compute_exe, *sector;
+const char *state_exe, *compute_exe, *sector, *disk_server;
 
 /* ---- the block and the network service, as far as compute sees them ---- */
 
@@ -25,13 +24,28 @@ static void disk_path(struct world *w, struct str volume, char path[PATH_MAX])
     (void)tmpdir_path(&w->dir, name, path);
 }
 
-static void reply_size(struct rpc_req *req, int fd)
+static void socket_path(struct world *w, const struct json *args, char ret[PATH_MAX])
 {
-    struct stat st;
-    char text[64];
-    (void)fstat(fd, &st);
-    (void)snprintf(text, sizeof(text), "{\"size\":%llu}", (unsigned long long)st.st_size);
-    rpc_reply(req, str_c(text), &fd, 1);
+    char name[96];
+    (void)snprintf(name, sizeof(name), "%.*s-%.*s", STR_ARG(json_get_str(args, "instance_id")),
+                   STR_ARG(json_get_str(args, "volume_id")));
+    (void)tmpdir_path(&w->dir, name, ret);
+}
+
+/* Servers of guests that are off give the volume back, as the block service sees to it. */
+static void close_unused(struct world *w, const char *file)
+{
+    for (size_t i = 0; i < w->disks.n; i++) {
+        char instance[32];
+        const char *name = strrchr(w->disks.v[i].path, '/') + 1;
+        (void)snprintf(instance, sizeof(instance), "%.19s", name);
+        if (strcmp(w->disks.v[i].file, file) == 0 && !has_run_folder(w, instance)) {
+            char path[108];
+            memcpy(path, w->disks.v[i].path, sizeof(path));
+            test_disk_close(&w->disks, path, false);
+            i--;
+        }
+    }
 }
 
 static void on_block(void *ctx, struct rpc_req *req, struct str method, struct str payload,
@@ -39,18 +53,27 @@ static void on_block(void *ctx, struct rpc_req *req, struct str method, struct s
 {
     struct world *w = ctx;
     AUTO(json_freep) struct json *j = NULL;
-    char path[PATH_MAX];
+    char file[PATH_MAX], path[PATH_MAX], text[512];
     struct err err = ERR_INIT;
     assert_true(json_parse(payload, &j, NULL) == 0 && n_fds == 0);
-    assert_true(str_eqc(method, "volume.open"));
-    disk_path(w, json_get_str(j, "volume_id"), path);
-    AUTO_FD fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd < 0 || atomic_load(&w->is_block_broken)) {
+    disk_path(w, json_get_str(j, "volume_id"), file);
+    socket_path(w, j, path);
+    if (str_eqc(method, "volume.close")) {
+        test_disk_close(&w->disks, path, false);
+        rpc_reply(req, STR("{}"), NULL, 0);
+        return;
+    }
+    assert_true(str_eqc(method, "volume.open") && json_get_u64(j, "n_queues", 0) >= 1);
+    assert_non_null(json_get(j, "uid"));
+    test_disk_close(&w->disks, path, false);
+    close_unused(w, file);
+    if (atomic_load(&w->is_block_broken)) {
         (void)fail(&err, -EIO, "BrokenVolume", "the volume cannot be read");
-    } else if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+    } else if (!test_disk_open(&w->disks, file, path)) {
         (void)fail(&err, -EBUSY, "VolumeInUse", "the volume is open elsewhere");
     } else {
-        reply_size(req, fd);
+        (void)snprintf(text, sizeof(text), "{\"path\":\"%.400s\"}", path);
+        rpc_reply(req, str_c(text), NULL, 0);
         return;
     }
     rpc_reply_err(req, &err);
@@ -116,7 +139,7 @@ void world_init(struct world *w, uint64_t uid_base)
                                        net_ops = {.on_request = on_net};
     char text[1024], data[PATH_MAX], path[PATH_MAX];
     struct err err = ERR_INIT;
-    *w = (struct world){.uid_base = uid_base};
+    *w = (struct world){.uid_base = uid_base, .disks = {.server = disk_server}};
     current = w;
     tmpdir_init(&w->dir, "comp");
     assert_int_equal(chmod(w->dir.path, 0775), 0);
@@ -223,6 +246,7 @@ int tear_down(void **state)
     rpc_server_free(w->block);
     rpc_server_free(w->net);
     loop_free(w->loop);
+    test_disks_done(&w->disks);
     tmpdir_done(&w->dir);
     return status;
 }

@@ -6,6 +6,7 @@
 #pragma once
 #include "base/test.h"
 #include "base/time.h"
+#include "compute/test_disk.h"
 #include "kv/kv.h"
 #include "model/instance.h"
 #include "model/keys.h"
@@ -34,6 +35,7 @@ struct world {
     struct rpc_server *block, *net;
     atomic_bool is_block_broken, is_link_down;
     atomic_uint n_taps;
+    struct test_disks disks; /* the loop thread's while it runs */
     uint64_t n_ids;
     uint64_t uid_base;
 };
@@ -43,7 +45,7 @@ struct vm {
 };
 
 /* Set by main(). */
-extern const char *state_exe, *compute_exe, *sector;
+extern const char *state_exe, *compute_exe, *sector, *disk_server;
 
 #define WAIT_UNTIL(what, cond)                                                       \
     do {                                                                             \

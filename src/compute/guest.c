@@ -214,7 +214,7 @@ static void act(struct guest *g, unsigned acts)
         launch_start(g);
     }
     for (size_t i = 0; i < ARRAY_LEN(asks); i++) {
-        if ((acts & asks[i].act) && !guest_command(g, asks[i].op, NULL, -1)) {
+        if ((acts & asks[i].act) && !guest_command(g, asks[i].op, NULL)) {
             g->again_ns = loop_now_ns(g->c->o.loop) + 200 * NS_PER_MS;
         }
     }

@@ -98,7 +98,6 @@ void guest_disk_spec(struct guest *g, const struct volume *v, const struct volum
     d->is_wanted = is_wanted;
     d->is_forced = v->is_detach_forced;
     d->is_root = s && s->root_device.n > 0 && str_eq(v->device, s->root_device);
-    d->size = v->size_gib << 30;
     (void)snprintf(d->device, sizeof(d->device), "%.*s", STR_ARG(v->device));
     d->is_ready = st && str_eqc(st->state, "available");
     bool is_hopeless = st && (str_eqc(st->state, "error") || str_eqc(st->state, "deleted"));
@@ -221,9 +220,29 @@ static void step_wanted(struct guest *g, struct guest_disk *d, uint64_t now_ns)
     if (d->state != DISK_ATTACHING) {
         set_state(g, d, DISK_ATTACHING, "");
     }
-    if (!d->is_opening && now_ns >= d->retry_ns) {
+    if (!d->is_opening && !d->is_closing && now_ns >= d->retry_ns) {
         d->is_opening = true;
+        d->is_cut = false;
         launch_open_disk(g, d);
+    }
+}
+
+/* What the guest does not hold any more goes back to the block service: only then another
+ * instance may have it. */
+static void give_back(struct guest *g, struct guest_disk *d, uint64_t now_ns)
+{
+    if (now_ns >= d->retry_ns) {
+        d->is_closing = true;
+        launch_close_disk(g, d);
+    }
+}
+
+static void set_gone(struct guest *g, struct guest_disk *d)
+{
+    set_state(g, d, DISK_DETACHED, "");
+    d->slot = DISK_NO_SLOT;
+    if (!d->is_named) {
+        memset(d, 0, sizeof(*d)); /* not ours to report any more */
     }
 }
 
@@ -234,14 +253,16 @@ static void step_unwanted(struct guest *g, struct guest_disk *d, uint64_t now_ns
         strcmp(g->mon.name[d->slot], d->id) == 0) {
         at = g->mon.slot[d->slot];
     }
-    if (d->is_opening) {
+    if (d->is_opening || d->is_closing) {
         return; /* what was begun ends first */
     }
     if (at == GM_SLOT_EMPTY || at == GM_SLOT_CUT) {
-        set_state(g, d, DISK_DETACHED, "");
-        d->slot = DISK_NO_SLOT;
-        if (!d->is_named) {
-            memset(d, 0, sizeof(*d)); /* not ours to report any more */
+        /* A guest that is off holds nothing, and a slot that was never plugged neither. */
+        bool is_held = g->proc != VM_PROC_NONE && !d->is_cut && d->state != DISK_DETACHED;
+        if (is_held) {
+            give_back(g, d, now_ns);
+        } else {
+            set_gone(g, d);
         }
         return;
     }
@@ -253,10 +274,12 @@ static void step_unwanted(struct guest *g, struct guest_disk *d, uint64_t now_ns
         set_state(g, d, is_busy ? DISK_BUSY : DISK_DETACHING,
                   is_busy ? "the guest refused to let it go" : "");
     }
-    struct gm_cmd args = {.slot = (uint32_t)d->slot, .size = d->size};
-    if (d->is_forced || !d->is_named) {
-        (void)guest_command(g, GM_OP_DISK_CUT, &args, -1);
-    } else if (now_ns >= d->retry_ns && guest_command(g, GM_OP_DISK_DEL, &args, -1)) {
+    struct gm_cmd args = {.slot = (uint32_t)d->slot};
+    if ((d->is_forced || !d->is_named) && !d->is_cut) {
+        give_back(g, d, now_ns);
+    } else if (d->is_cut) {
+        (void)guest_command(g, GM_OP_DISK_CUT, &args);
+    } else if (now_ns >= d->retry_ns && guest_command(g, GM_OP_DISK_DEL, &args)) {
         d->retry_ns = now_ns + g->c->o.detach_ns;
     }
 }
@@ -284,17 +307,15 @@ void guest_disks_step(struct guest *g)
     }
 }
 
-/* The descriptor came (or did not): takes 'fd'. */
-void guest_disk_opened(struct guest *g, const char *id, int fd, uint64_t size, bool is_direct,
-                       const struct err *err)
+/* The socket is there (or 'path' is NULL and *err says why not). */
+void guest_disk_opened(struct guest *g, const char *id, const char *path, const struct err *err)
 {
-    AUTO_FD own_fd = fd;
     struct guest_disk *d = find(g, id);
     if (!d) {
         return;
     }
     d->is_opening = false;
-    if (own_fd < 0) {
+    if (!path) {
         set_state(g, d, DISK_ATTACHING, err->msg);
         retry_later(g, d);
         return;
@@ -304,12 +325,34 @@ void guest_disk_opened(struct guest *g, const char *id, int fd, uint64_t size, b
         g->mon.slot[d->slot] != GM_SLOT_EMPTY) {
         return; /* things changed meanwhile: the next pass decides */
     }
-    struct gm_cmd args = {.slot = (uint32_t)d->slot, .size = size, .is_direct = is_direct};
+    const struct instance *s = guest_spec(g);
+    struct gm_cmd args = {.slot = (uint32_t)d->slot,
+                          .n_queues = (uint32_t)qemu_disk_queues(s ? s->n_vcpus : 1),
+                          .data_n = (uint32_t)MIN(strlen(path), sizeof(args.data))};
     memcpy(args.name, d->id, sizeof(args.name));
-    if (guest_command(g, GM_OP_DISK_ADD, &args, own_fd)) {
+    memcpy(args.data, path, args.data_n);
+    if (guest_command(g, GM_OP_DISK_ADD, &args)) {
         d->is_opening = true;
     } else {
         d->retry_ns = loop_now_ns(g->c->o.loop) + BUSY_PAUSE;
+    }
+}
+
+void guest_disk_closed(struct guest *g, const char *id, const struct err *err)
+{
+    struct guest_disk *d = find(g, id);
+    if (!d) {
+        return;
+    }
+    d->is_closing = false;
+    if (err->code < 0) {
+        log_warn_rl("disk.not_closed", KV_CSTR("instance", g->id), KV_CSTR("volume", id),
+                    KV_ERR(err));
+        retry_later(g, d);
+    } else {
+        d->is_cut = true;
+        d->retry_ns = 0;
+        d->n_tries = 0;
     }
 }
 

@@ -174,30 +174,13 @@ void guest_connect(struct guest *g, int fd)
     }
 }
 
-static bool send_cmd(struct guest *g, const struct gm_cmd *c, int fd)
+static bool send_cmd(struct guest *g, const struct gm_cmd *c)
 {
-    struct iovec iov;
-    struct gm_cmd copy = *c;
-    iov = (struct iovec){.iov_base = &copy, .iov_len = sizeof(copy)};
-    union {
-        struct cmsghdr align;
-        char space[CMSG_SPACE(sizeof(int))];
-    } ctl = {.space = {0}};
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-    if (fd >= 0) {
-        msg.msg_control = ctl.space;
-        msg.msg_controllen = sizeof(ctl.space);
-        struct cmsghdr *h = CMSG_FIRSTHDR(&msg);
-        h->cmsg_level = SOL_SOCKET;
-        h->cmsg_type = SCM_RIGHTS;
-        h->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(h), &fd, sizeof(int));
-    }
     return g->conn_fd >= 0 &&
-           sendmsg(g->conn_fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof(*c);
+           send(g->conn_fd, c, sizeof(*c), MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof(*c);
 }
 
-bool guest_command(struct guest *g, enum gm_op op, const struct gm_cmd *args, int fd)
+bool guest_command(struct guest *g, enum gm_op op, const struct gm_cmd *args)
 {
     struct gm_cmd c;
     if (g->conn_fd < 0 || g->cmd.seq) {
@@ -206,11 +189,12 @@ bool guest_command(struct guest *g, enum gm_op op, const struct gm_cmd *args, in
     gm_cmd_init(&c, op, ++g->seq ? g->seq : ++g->seq);
     if (args) {
         c.slot = args->slot;
-        c.size = args->size;
-        c.is_direct = args->is_direct;
+        c.n_queues = args->n_queues;
+        c.data_n = args->data_n;
         memcpy(c.name, args->name, sizeof(c.name));
+        memcpy(c.data, args->data, sizeof(c.data));
     }
-    if (!send_cmd(g, &c, fd)) {
+    if (!send_cmd(g, &c)) {
         return false;
     }
     g->cmd.seq = c.head.seq;
@@ -228,7 +212,7 @@ void guest_send_now(struct guest *g, enum gm_op op, struct str data)
     if (c.data_n) {
         memcpy(c.data, data.p, c.data_n);
     }
-    if (!send_cmd(g, &c, -1)) {
+    if (!send_cmd(g, &c)) {
         log_warn_rl("command.not_sent", KV_CSTR("id", g->id), KV_U64("op", op));
     }
 }

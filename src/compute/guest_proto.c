@@ -69,7 +69,7 @@ int gm_cmd_check(const union gm_msg *m, size_t n)
         return -EPROTO;
     }
     const struct gm_cmd *c = &m->cmd;
-    if (c->op == 0 || c->op >= GM_OP_N || c->slot >= GM_N_DISKS || c->is_direct > 1 ||
+    if (c->op == 0 || c->op >= GM_OP_N || c->slot >= GM_N_DISKS || c->n_queues > 255 ||
         c->data_n > sizeof(c->data) || !is_text(c->name, sizeof(c->name))) {
         return -EPROTO;
     }
@@ -79,8 +79,8 @@ int gm_cmd_check(const union gm_msg *m, size_t n)
 static int state_check(const struct gm_state *s)
 {
     if (s->phase == 0 || s->phase >= GM_PHASE_N || s->exit >= GM_EXIT_N || s->is_qmp_ok > 1 ||
-        s->is_panicked > 1 || s->is_adopted > 1 || s->is_driver_ok > 1 ||
-        s->is_paused_on_error > 1 || s->qemu_pid < 0 || !is_text(s->text, sizeof(s->text))) {
+        s->is_panicked > 1 || s->is_adopted > 1 || s->is_driver_ok > 1 || s->qemu_pid < 0 ||
+        !is_text(s->text, sizeof(s->text))) {
         return -EPROTO;
     }
     if ((s->phase == GM_PHASE_EXITED) != (s->exit != GM_EXIT_NONE)) {

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #define GM_MAGIC    0x314d5847u
-#define GM_VERSION  1u
+#define GM_VERSION  2u
 
 #define GM_N_DISKS  16u /* root ports for disks; order on the bus = slot */
 #define GM_N_NICS   4u
@@ -31,11 +31,11 @@ enum gm_type {
 
 enum gm_op {
     GM_OP_STATE = 1, /* send GM_STATE (a fresh look at QMP first) */
-    GM_OP_DISK_ADD,  /* slot, name (volume id), size, is_direct + one descriptor */
+    GM_OP_DISK_ADD,  /* slot, name (volume id), n_queues, data: path of the disk's socket */
     GM_OP_DISK_DEL,  /* slot; the answer means "asked"; the slot empties when the guest lets go
                       */
-    GM_OP_DISK_CUT,  /* slot; closes the descriptor at once: the guest's device gives I/O errors
-                        until it lets go */
+    GM_OP_DISK_CUT, /* slot; the block service has taken the volume away: the guest's device gives
+                        I/O errors until it lets go, which it is asked to */
     GM_OP_POWERDOWN, /* ACPI power button */
     GM_OP_REBOOT,    /* power button; when the guest goes down it is reset instead of ended */
     GM_OP_RESET,     /* at once */
@@ -56,9 +56,7 @@ struct gm_head {
 struct gm_cmd {
     struct gm_head head;
     uint32_t op, slot;
-    uint64_t size; /* of the disk */
-    uint8_t is_direct, pad[3];
-    uint32_t data_n;
+    uint32_t n_queues, data_n;
     char name[GM_NAME_MAX]; /* ends in NUL */
     char data[GM_TEXT_MAX];
 };
@@ -92,7 +90,7 @@ enum gm_slot {
     GM_SLOT_EMPTY = 0,
     GM_SLOT_USED,
     GM_SLOT_LEAVING, /* the guest was asked to let go */
-    GM_SLOT_CUT,     /* descriptor closed, device still there */
+    GM_SLOT_CUT,     /* volume taken away, device still there */
     GM_SLOT_N,
 };
 
@@ -103,7 +101,7 @@ struct gm_state {
     uint8_t is_panicked, is_adopted;
     uint8_t is_driver_ok; /* a guest driver runs the first network interface (or the first disk
                              when there is none) */
-    uint8_t is_paused_on_error, pad;
+    uint8_t pad[2];
     int32_t exit_value, qemu_pid;
     uint64_t qemu_start; /* field 22 of /proc/<pid>/stat: with the pid it names one process for
                             ever */

@@ -201,7 +201,7 @@ void mon_host_down(struct mon *m)
     }
     m->is_reboot_asked = false;
     m->kill_ns = m->now_ns + MON_HOST_NS;
-    (void)mon_qmp_send(m, MON_CMD_IGNORE, 0, "system_powerdown", STR_NONE, -1);
+    (void)mon_qmp_send(m, MON_CMD_IGNORE, 0, "system_powerdown", STR_NONE);
 }
 
 static void turn(struct mon *m)
@@ -322,7 +322,6 @@ int main(int argc, char **argv)
         .err_fd = -1,
         .pid_fd = -1,
         .sig_fd = -1,
-        .job = {.fd = -1},
         .now_ns = time_mono_ns(),
     };
     gm_state_init(&m.st);

@@ -4,10 +4,8 @@
 #include "codec/json.h"
 #include "compute/compute_int.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 LOG_MODULE("compute.launch");
 
@@ -16,7 +14,7 @@ LOG_MODULE("compute.launch");
 #define LINK_PAUSE_NS   (UINT64_C(10) * NS_PER_S)
 #define ADOPT_RETRY_NS  (UINT64_C(1) * NS_PER_S)
 #define ADOPT_TRIES     10u
-#define DIRECT_ALIGN    4096u
+#define SOCKET_PATH_MAX 108u
 
 struct job {
     struct compute *c;
@@ -32,10 +30,8 @@ struct job {
     /* adopt */
     enum spawn_found found;
     /* one disk */
-    char disk[GM_NAME_MAX];
-    int fd;
-    uint64_t size;
-    bool is_direct;
+    char disk[GM_NAME_MAX], path[GM_N_DISKS][SOCKET_PATH_MAX];
+    bool is_forced;
     /* links */
     bool is_link_up;
 };
@@ -49,7 +45,7 @@ static struct job *job_new(struct guest *g)
     j->c = g->c;
     memcpy(j->id, g->id, sizeof(j->id));
     memcpy(j->account, g->account, sizeof(j->account));
-    j->fd = j->conn_fd = -1;
+    j->conn_fd = -1;
     return j;
 }
 
@@ -83,50 +79,36 @@ static int call(struct rpc_client *to, const char *method, struct buf *args,
     return r < 0 ? r : json_parse(str_n(reply->payload, reply->n), ret, err);
 }
 
-/* O_DIRECT is set on the open file and read through: some file systems accept the flag and
- * refuse the read. Where it works it stays set: QEMU since 9.1 takes a descriptor for a direct
- * drive only with it. */
-static bool set_direct(int fd)
+static void volume_args(struct jw *w, struct buf *args, const struct job *j, const char *volume)
 {
-    int flags = fcntl(fd, F_GETFL);
-    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_DIRECT) < 0) {
-        return false;
-    }
-    void *page = NULL;
-    bool is_ok = posix_memalign(&page, DIRECT_ALIGN, DIRECT_ALIGN) == 0 &&
-                 pread(fd, page, DIRECT_ALIGN, 0) >= 0;
-    free(page);
-    if (!is_ok) {
-        (void)fcntl(fd, F_SETFL, flags);
-    }
-    return is_ok;
+    jw_init(w, args);
+    jw_obj(w, NULL);
+    jw_cstr(w, "account", j->account);
+    jw_cstr(w, "volume_id", volume);
+    jw_cstr(w, "instance_id", j->id);
 }
 
-static int open_volume(struct compute *c, const char *account, const char *instance,
-                       const char *volume, int *ret_fd, uint64_t *ret_size, bool *ret_is_direct,
-                       struct err *err)
+/* Has the block service open the volume for this guest's user: ret is the path of its socket. */
+static int open_volume(struct job *j, const char *volume, char ret[SOCKET_PATH_MAX])
 {
     AUTO_BUF args;
     buf_init(&args, 1024);
     struct jw w;
-    jw_init(&w, &args);
-    jw_obj(&w, NULL);
-    jw_cstr(&w, "account", account);
-    jw_cstr(&w, "volume_id", volume);
-    jw_cstr(&w, "instance_id", instance);
+    volume_args(&w, &args, j, volume);
+    jw_u64(&w, "uid", j->plan.note.uid);
+    jw_u64(&w, "n_queues", qemu_disk_queues(j->plan.qemu.n_vcpus));
     jw_obj_end(&w);
     AUTO(rpc_reply_done) struct rpc_reply reply = {0};
-    AUTO(json_freep) struct json *j = NULL;
-    int r = call(c->block, "volume.open", &args, RPC_TIMEOUT_NS, &reply, &j, err);
-    if (r == 0 && reply.n_fds != 1) {
-        r = fail(err, -EPROTO, "BadAnswer", "the block service gave no descriptor");
-    }
+    AUTO(json_freep) struct json *a = NULL;
+    int r = call(j->c->block, "volume.open", &args, RPC_TIMEOUT_NS, &reply, &a, &j->err);
     if (r < 0) {
-        return err_context(err, r, "volume %s", volume);
+        return err_context(&j->err, r, "volume %s", volume);
     }
-    *ret_size = json_get_u64(j, "size", 0);
-    *ret_is_direct = set_direct(reply.fds[0]);
-    *ret_fd = steal_fd(&reply.fds[0]);
+    struct str path = json_get_str(a, "path");
+    if (path.n < 2 || path.n >= SOCKET_PATH_MAX || path.p[0] != '/') {
+        return fail(&j->err, -EPROTO, "BadAnswer", "volume %s: no socket was named", volume);
+    }
+    (void)snprintf(ret, SOCKET_PATH_MAX, "%.*s", STR_ARG(path));
     return 0;
 }
 
@@ -166,11 +148,6 @@ static int open_eni(struct compute *c, const char *account, const char *eni, siz
 
 static void close_plan(struct qemu_launch *q)
 {
-    for (unsigned i = 0; i < GM_N_DISKS; i++) {
-        if (q->disk[i].fd >= 0) {
-            close(q->disk[i].fd);
-        }
-    }
     for (unsigned i = 0; i < GM_N_NICS; i++) {
         for (size_t k = 0; k < q->nic[i].n_queues; k++) {
             close(q->nic[i].fds[k]);
@@ -193,8 +170,8 @@ static void launch_work(void *ctx)
         struct qemu_disk *d = &q->disk[i];
         if (j->volume_id[i][0]) {
             d->volume_id = j->volume_id[i];
-            j->r = open_volume(j->c, j->account, j->id, j->volume_id[i], &d->fd, &d->size,
-                               &d->is_direct, &j->err);
+            d->path = j->path[i];
+            j->r = open_volume(j, j->volume_id[i], j->path[i]);
         }
     }
     if (j->r == 0) {
@@ -240,6 +217,7 @@ void launch_start(struct guest *g)
     (void)snprintf(p->note.arch, sizeof(p->note.arch), "%.*s", STR_ARG(s->arch));
     (void)snprintf(p->note.accel, sizeof(p->note.accel), "%s", h->is_kvm ? "kvm" : "tcg");
     p->note.uid_slot = compute_free_slot(g->c);
+    p->note.uid = spawn_uid(&g->c->spawn, p->note.uid_slot);
     (void)snprintf(j->type, sizeof(j->type), "%.*s", STR_ARG(s->instance_type));
     p->qemu = (struct qemu_launch){
         .id = j->id,
@@ -258,9 +236,6 @@ void launch_start(struct guest *g)
     } else if (strcmp(p->note.arch, h->arch) != 0) {
         j->r = fail(&j->err, -EINVAL, "BadArchitecture", "the image is for %s, this host is %s",
                     p->note.arch, h->arch);
-    }
-    for (unsigned i = 0; i < GM_N_DISKS; i++) {
-        p->qemu.disk[i].fd = -1;
     }
     for (unsigned i = 0; i < GUEST_MAX_DISKS; i++) {
         const struct guest_disk *d = &g->disk[i];
@@ -334,20 +309,29 @@ void launch_adopt(struct guest *g)
 
 /* ---- one more disk ---- */
 
+static struct job *disk_job(struct guest *g, const struct guest_disk *d)
+{
+    const struct instance *s = guest_spec(g);
+    struct job *j = job_new(g);
+    memcpy(j->disk, d->id, sizeof(j->disk));
+    j->plan.note.uid = g->note.uid;
+    j->plan.qemu.n_vcpus = s ? s->n_vcpus : 1;
+    j->is_forced = d->is_forced || !d->is_named;
+    return j;
+}
+
 static void disk_work(void *ctx)
 {
     struct job *j = ctx;
-    j->r =
-        open_volume(j->c, j->account, j->id, j->disk, &j->fd, &j->size, &j->is_direct, &j->err);
+    j->r = open_volume(j, j->disk, j->path[0]);
 }
 
 static void disk_done(void *ctx)
 {
     struct job *j = ctx;
     struct guest *g = job_end(j);
-    AUTO_FD fd = j->fd;
     if (g) {
-        guest_disk_opened(g, j->disk, steal_fd(&fd), j->size, j->is_direct, &j->err);
+        guest_disk_opened(g, j->disk, j->r < 0 ? NULL : j->path[0], &j->err);
         guest_step(g);
     }
     free(j);
@@ -355,12 +339,44 @@ static void disk_done(void *ctx)
 
 void launch_open_disk(struct guest *g, const struct guest_disk *d)
 {
-    struct job *j = job_new(g);
-    memcpy(j->disk, d->id, sizeof(j->disk));
-    if (!job_submit(j, disk_work, disk_done)) {
+    if (!job_submit(disk_job(g, d), disk_work, disk_done)) {
         struct err err = ERR_INIT;
         (void)fail(&err, -EAGAIN, "SlowDown", "too much is being done at once");
-        guest_disk_opened(g, d->id, -1, 0, false, &err);
+        guest_disk_opened(g, d->id, NULL, &err);
+    }
+}
+
+static void close_work(void *ctx)
+{
+    struct job *j = ctx;
+    AUTO_BUF args;
+    buf_init(&args, 1024);
+    struct jw w;
+    volume_args(&w, &args, j, j->disk);
+    jw_bool(&w, "is_forced", j->is_forced);
+    jw_obj_end(&w);
+    AUTO(rpc_reply_done) struct rpc_reply reply = {0};
+    AUTO(json_freep) struct json *a = NULL;
+    j->r = call(j->c->block, "volume.close", &args, RPC_TIMEOUT_NS, &reply, &a, &j->err);
+}
+
+static void close_done(void *ctx)
+{
+    struct job *j = ctx;
+    struct guest *g = job_end(j);
+    if (g) {
+        guest_disk_closed(g, j->disk, &j->err);
+        guest_step(g);
+    }
+    free(j);
+}
+
+void launch_close_disk(struct guest *g, const struct guest_disk *d)
+{
+    if (!job_submit(disk_job(g, d), close_work, close_done)) {
+        struct err err = ERR_INIT;
+        (void)fail(&err, -EAGAIN, "SlowDown", "too much is being done at once");
+        guest_disk_closed(g, d->id, &err);
     }
 }
 

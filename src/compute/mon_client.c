@@ -63,7 +63,7 @@ void mon_send_state(struct mon *m)
     send_msg(m, &m->st, sizeof(m->st));
 }
 
-static void run_command(struct mon *m, const struct gm_cmd *c, int fd)
+static void run_command(struct mon *m, const struct gm_cmd *c)
 {
     switch (c->op) {
     case GM_OP_STATE:
@@ -87,41 +87,24 @@ static void run_command(struct mon *m, const struct gm_cmd *c, int fd)
         mon_result(m, c->head.seq, 0, "");
         m->is_done = true;
         break;
-    default: mon_job_start(m, c, fd); return;
-    }
-    if (fd >= 0) {
-        close(fd);
+    default: mon_job_start(m, c); break;
     }
 }
 
 void mon_client_read(struct mon *m)
 {
     union gm_msg in;
+    /* Without room for control data: descriptors that somebody sends are closed by the kernel. */
     struct iovec iov = {.iov_base = &in, .iov_len = sizeof(in)};
-    union {
-        struct cmsghdr align;
-        char space[CMSG_SPACE(sizeof(int))];
-    } ctl;
-    struct msghdr msg = {.msg_iov = &iov,
-                         .msg_iovlen = 1,
-                         .msg_control = ctl.space,
-                         .msg_controllen = sizeof(ctl.space)};
+    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
     ssize_t n = recvmsg(m->conn_fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
-    }
-    AUTO_FD fd = -1;
-    if (n > 0) {
-        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-        if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
-            c->cmsg_len == CMSG_LEN(sizeof(int))) {
-            memcpy(&fd, CMSG_DATA(c), sizeof(int));
-        }
     }
     if (n <= 0 || (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) ||
         gm_cmd_check(&in, (size_t)n) < 0) {
         mon_client_drop(m);
         return;
     }
-    run_command(m, &in.cmd, steal_fd(&fd));
+    run_command(m, &in.cmd);
 }

@@ -20,20 +20,18 @@
 #define MON_POLL_EARLY_NS (UINT64_C(2) * 1000000000)
 #define MON_KILL_NS       (UINT64_C(5) * 1000000000) /* from "quit" to SIGKILL */
 #define MON_HOST_NS       (UINT64_C(30) * 1000000000) /* a guest's time when the host goes down */
-#define MON_RESUME_NS \
-    (UINT64_C(5) * 1000000000) /* between attempts after an I/O error stopped the guest */
-#define MON_MAX_PENDING 64u
-#define MON_FD_LISTEN   3 /* numbers that spx-compute passes descriptors under */
-#define MON_FD_LOG      4
-#define MON_FD_LOG_OLD  5
-#define MON_FD_QEMU     6 /* this one and all after it go to QEMU under the same number */
+#define MON_MAX_PENDING   64u
+#define MON_FD_LISTEN     3 /* numbers that spx-compute passes descriptors under */
+#define MON_FD_LOG        4
+#define MON_FD_LOG_OLD    5
+#define MON_FD_QEMU       6 /* this one and all after it go to QEMU under the same number */
 
 /* What an answer of QEMU is for. */
 enum mon_cmd {
     MON_CMD_CAPABILITIES,
     MON_CMD_STATUS,
     MON_CMD_DEVICES,
-    MON_CMD_SERIAL, /* of the disk in 'slot' */
+    MON_CMD_CHARDEVS,
     MON_CMD_VIRTIO,
     MON_CMD_JOB, /* a step of the running job */
     MON_CMD_IGNORE,
@@ -53,7 +51,7 @@ struct mon_job {
     unsigned step, slot;
     uint32_t seq; /* 0 = nobody waits for a result */
     struct gm_cmd cmd;
-    int fd;
+    char path[GM_TEXT_MAX];
     int code; /* of the result */
     char text[GM_TEXT_MAX];
 };
@@ -79,12 +77,13 @@ struct mon {
     bool is_qmp_ready; /* capabilities negotiated, disks looked up */
     bool has_no_virtio_query;
     struct mon_job job;
-    uint32_t dirty_slots; /* bit per slot: the device has gone, its nodes have not */
+    uint32_t there;       /* bit per slot: a device sits there, as QEMU said last */
+    uint32_t dirty_slots; /* bit per slot: the device has gone, its connection has not */
     bool is_quitting, is_reboot_asked, is_cont_due;
     bool is_guest_off, is_signalled; /* how QEMU was brought to its end */
     bool is_host_down;               /* SIGTERM: nobody will collect the end of QEMU */
 
-    uint64_t now_ns, last_answer_ns, next_poll_ns, next_qmp_ns, next_con_ns, kill_ns, resume_ns;
+    uint64_t now_ns, last_answer_ns, next_poll_ns, next_qmp_ns, next_con_ns, kill_ns;
 };
 
 /* guestmon.c */
@@ -109,10 +108,10 @@ void mon_qmp_drop(struct mon *m);
 void mon_qmp_tick(struct mon *m);
 void mon_quit(struct mon *m);
 int mon_qmp_send(struct mon *m, enum mon_cmd cmd, unsigned slot, const char *name,
-                 struct str args, int fd);
+                 struct str args);
 
 /* mon_job.c */
-void mon_job_start(struct mon *m, const struct gm_cmd *c, int fd);
+void mon_job_start(struct mon *m, const struct gm_cmd *c);
 void mon_job_answer(struct mon *m, bool is_ok,
                     struct str desc); /* the answer to the step that runs */
 void mon_job_abort(struct mon *m, int code, const char *text);

@@ -10,10 +10,7 @@ static void job_end(struct mon *m, int code, const char *text)
 {
     struct mon_job *j = &m->job;
     uint32_t seq = j->seq;
-    if (j->fd >= 0) {
-        close(j->fd);
-    }
-    *j = (struct mon_job){.op = MON_JOB_NONE, .fd = -1};
+    *j = (struct mon_job){.op = MON_JOB_NONE};
     /* The state first: who reads the result knows what it led to. */
     mon_send_state(m);
     if (seq) {
@@ -31,24 +28,21 @@ static void set_slot(struct mon *m, unsigned slot, enum gm_slot state)
     m->is_state_new = true;
 }
 
-static void send_step(struct mon *m, const char *name, struct buf *args, int fd)
+static void send_step(struct mon *m, const char *name, struct buf *args)
 {
     int r = buf_ok(args) ? mon_qmp_send(m, MON_CMD_JOB, m->job.slot, name,
-                                        args->n ? buf_str(args) : STR_NONE, fd)
+                                        args->n ? buf_str(args) : STR_NONE)
                          : -E2BIG;
     if (r < 0) {
         mon_job_abort(m, -EIO, "QEMU's control socket is not there");
     }
 }
 
-static void args_node(struct buf *b, const char *prefix, unsigned slot)
+static void args_chardev(struct buf *b, unsigned slot, const char *volume_id)
 {
-    buf_fmt(b, "{\"node-name\":\"%s%u\"}", prefix, slot);
-}
-
-static void args_fdset(struct buf *b, unsigned slot)
-{
-    buf_fmt(b, "{\"fdset-id\":%u}", slot);
+    char id[QEMU_CHARDEV_MAX];
+    qemu_disk_chardev(slot, volume_id, id);
+    buf_fmt(b, "{\"id\":\"%s\"}", id);
 }
 
 static void step_add(struct mon *m, struct buf *b)
@@ -56,81 +50,55 @@ static void step_add(struct mon *m, struct buf *b)
     struct mon_job *j = &m->job;
     switch (j->step) {
     case 0:
-        args_fdset(b, j->slot);
-        send_step(m, "add-fd", b, j->fd);
+        memcpy(m->st.name[j->slot], j->cmd.name, GM_NAME_MAX);
+        qemu_disk_chardev_json(b, j->slot, j->cmd.name, j->path);
+        send_step(m, "chardev-add", b);
         return;
     case 1:
-        /* QEMU has its copy: ours would keep the volume's lock. */
-        close(j->fd);
-        j->fd = -1;
-        qemu_disk_file_json(b, j->slot, j->cmd.is_direct);
-        send_step(m, "blockdev-add", b, -1);
+        qemu_disk_device_json(b, j->slot, j->cmd.name, j->cmd.n_queues, false);
+        send_step(m, "device_add", b);
         return;
-    case 2:
-        qemu_disk_node_json(b, j->slot, "f");
-        send_step(m, "blockdev-add", b, -1);
-        return;
-    case 3:
-        qemu_disk_device_json(b, j->slot, j->cmd.name, false);
-        send_step(m, "device_add", b, -1);
-        return;
-    default:
-        set_slot(m, j->slot, GM_SLOT_USED);
-        memcpy(m->st.name[j->slot], j->cmd.name, GM_NAME_MAX);
-        job_end(m, 0, "");
+    default: set_slot(m, j->slot, GM_SLOT_USED); job_end(m, 0, "");
     }
 }
 
-/* Nodes that are not there answer with an error that does not matter. */
+/* A connection that is not there answers with an error that does not matter. */
 static void step_clean(struct mon *m, struct buf *b)
 {
-    static const char *const nodes[] = {"d", "f", "x"};
     struct mon_job *j = &m->job;
-    if (j->step < ARRAY_LEN(nodes)) {
-        args_node(b, nodes[j->step], j->slot);
-        send_step(m, "blockdev-del", b, -1);
-    } else if (j->step == ARRAY_LEN(nodes)) {
-        args_fdset(b, j->slot);
-        send_step(m, "remove-fd", b, -1);
-    } else {
-        set_slot(m, j->slot, GM_SLOT_EMPTY);
-        m->dirty_slots &= ~(1u << j->slot);
-        job_end(m, j->code, j->text);
+    if (j->step == 0) {
+        args_chardev(b, j->slot, m->st.name[j->slot]);
+        send_step(m, "chardev-remove", b);
+        return;
     }
+    set_slot(m, j->slot, GM_SLOT_EMPTY);
+    m->dirty_slots &= ~(1u << j->slot);
+    job_end(m, j->code, j->text);
+}
+
+static void args_device(struct buf *b, unsigned slot)
+{
+    buf_fmt(b, "{\"id\":\"disk%u\"}", slot);
 }
 
 static void step_cut(struct mon *m, struct buf *b)
 {
     struct mon_job *j = &m->job;
-    switch (j->step) {
-    case 0: /* fails when an earlier cut got this far: fine */
-        qemu_disk_dead_json(b, j->slot, j->cmd.size);
-        send_step(m, "blockdev-add", b, -1);
+    if (j->step == 0) {
+        args_device(b, j->slot);
+        send_step(m, "device_del", b);
         return;
-    case 1:
-        buf_addc(b, "{\"options\":[");
-        qemu_disk_node_json(b, j->slot, "x");
-        buf_addc(b, "]}");
-        send_step(m, "blockdev-reopen", b, -1);
-        return;
-    case 2:
-        args_node(b, "f", j->slot);
-        send_step(m, "blockdev-del", b, -1);
-        return;
-    case 3:
-        args_fdset(b, j->slot);
-        send_step(m, "remove-fd", b, -1);
-        return;
-    default: set_slot(m, j->slot, GM_SLOT_CUT); job_end(m, 0, "");
     }
+    set_slot(m, j->slot, GM_SLOT_CUT);
+    job_end(m, 0, "");
 }
 
 static void step_del(struct mon *m, struct buf *b)
 {
     struct mon_job *j = &m->job;
     if (j->step == 0) {
-        buf_fmt(b, "{\"id\":\"disk%u\"}", j->slot);
-        send_step(m, "device_del", b, -1);
+        args_device(b, j->slot);
+        send_step(m, "device_del", b);
         return;
     }
     if (m->st.slot[j->slot] == GM_SLOT_USED) {
@@ -143,7 +111,7 @@ static void step_simple(struct mon *m, const char *name, struct buf *b)
 {
     struct mon_job *j = &m->job;
     if (j->step == 0) {
-        send_step(m, name, b, -1);
+        send_step(m, name, b);
         return;
     }
     if (j->op == GM_OP_RESET) {
@@ -175,7 +143,7 @@ void mon_job_answer(struct mon *m, bool is_ok, struct str desc)
     if (j->op == MON_JOB_NONE) {
         return;
     }
-    bool is_error_fine = j->op == MON_JOB_CLEAN || (j->op == GM_OP_DISK_CUT && j->step != 1);
+    bool is_error_fine = j->op == MON_JOB_CLEAN || j->op == GM_OP_DISK_CUT;
     if (!is_ok && !is_error_fine) {
         char text[GM_TEXT_MAX];
         (void)snprintf(text, sizeof(text), "%.*s", STR_ARG(desc));
@@ -214,14 +182,26 @@ void mon_job_idle(struct mon *m)
         return;
     }
     unsigned slot = (unsigned)__builtin_ctz(m->dirty_slots);
-    m->job = (struct mon_job){.op = MON_JOB_CLEAN, .slot = slot, .fd = -1};
+    m->job = (struct mon_job){.op = MON_JOB_CLEAN, .slot = slot};
     job_step(m);
 }
 
-/* Takes 'fd' (-1 = none came). */
-void mon_job_start(struct mon *m, const struct gm_cmd *c, int fd)
+/* What goes into a command for QEMU has no quotes, commas or backslashes. */
+static bool is_path(const struct gm_cmd *c)
 {
-    AUTO_FD own_fd = fd;
+    bool is_ok = c->data_n > 1 && c->data_n < sizeof(c->data) && c->data[0] == '/';
+    for (uint32_t i = 0; is_ok && i < c->data_n; i++) {
+        char b = c->data[i];
+        is_ok = (b >= 'a' && b <= 'z') || (b >= 'A' && b <= 'Z') || (b >= '0' && b <= '9') ||
+                strchr("/._-:+", b);
+    }
+    return is_ok && memchr(c->data, 0, c->data_n) == NULL;
+}
+
+void mon_job_start(struct mon *m, const struct gm_cmd *c)
+{
+    unsigned slot = 0;
+    char label[QEMU_CHARDEV_MAX], id[GM_NAME_MAX];
     const char *refuse = NULL;
     int code = -EBUSY;
     if (m->st.phase == GM_PHASE_EXITED) {
@@ -232,9 +212,12 @@ void mon_job_start(struct mon *m, const struct gm_cmd *c, int fd)
     } else if (!m->is_qmp_ready) {
         code = -EAGAIN;
         refuse = "QEMU's control socket is not ready";
-    } else if (c->op == GM_OP_DISK_ADD && (own_fd < 0 || !c->name[0])) {
+    } else if (c->op == GM_OP_DISK_ADD &&
+               (qemu_disk_chardev(c->slot, c->name, label),
+                !is_path(c) || !c->n_queues ||
+                    !qemu_disk_of_chardev(str_c(label), &slot, id))) {
         code = -EINVAL;
-        refuse = "a disk needs a name and a descriptor";
+        refuse = "a disk needs a volume's id, a path and queues";
     } else if (c->op == GM_OP_DISK_ADD && m->st.slot[c->slot] != GM_SLOT_EMPTY) {
         code = -EEXIST;
         refuse = "the slot is in use";
@@ -247,8 +230,10 @@ void mon_job_start(struct mon *m, const struct gm_cmd *c, int fd)
         mon_result(m, c->head.seq, code, refuse);
         return;
     }
-    m->job = (struct mon_job){
-        .op = c->op, .slot = c->slot, .seq = c->head.seq, .cmd = *c, .fd = steal_fd(&own_fd)};
+    m->job = (struct mon_job){.op = c->op, .slot = c->slot, .seq = c->head.seq, .cmd = *c};
+    if (c->op == GM_OP_DISK_ADD) {
+        memcpy(m->job.path, c->data, c->data_n);
+    }
     if (c->op == GM_OP_REBOOT) {
         m->is_reboot_asked = true;
     } else if (c->op == GM_OP_POWERDOWN) {

@@ -1,6 +1,7 @@
 #include "base/log.h"
 #include "base/time.h"
 #include "compute/mon_int.h"
+#include "compute/qemu_args.h"
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -10,7 +11,7 @@
 LOG_MODULE("guestmon.qmp");
 
 int mon_qmp_send(struct mon *m, enum mon_cmd cmd, unsigned slot, const char *name,
-                 struct str args, int fd)
+                 struct str args)
 {
     if (m->qmp_fd < 0 || m->n_pending == MON_MAX_PENDING) {
         return -ENOTCONN;
@@ -22,24 +23,9 @@ int mon_qmp_send(struct mon *m, enum mon_cmd cmd, unsigned slot, const char *nam
     if (!buf_ok(&line)) {
         return -E2BIG;
     }
-    struct iovec iov = {.iov_base = line.p, .iov_len = line.n};
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-    union {
-        struct cmsghdr align;
-        char space[CMSG_SPACE(sizeof(int))];
-    } ctl = {.space = {0}};
-    if (fd >= 0) {
-        msg.msg_control = ctl.space;
-        msg.msg_controllen = sizeof(ctl.space);
-        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(c), &fd, sizeof(int));
-    }
     /* A command is far smaller than a socket's buffer: when it does not fit, QEMU has not read
      * for long. */
-    ssize_t n = sendmsg(m->qmp_fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+    ssize_t n = send(m->qmp_fd, line.p, line.n, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n != (ssize_t)line.n) {
         mon_qmp_drop(m);
         return -EPIPE;
@@ -89,7 +75,7 @@ void mon_quit(struct mon *m)
     if (!m->kill_ns) {
         m->kill_ns = m->now_ns + MON_KILL_NS;
     }
-    if (mon_qmp_send(m, MON_CMD_IGNORE, 0, "quit", STR_NONE, -1) < 0) {
+    if (mon_qmp_send(m, MON_CMD_IGNORE, 0, "quit", STR_NONE) < 0) {
         m->kill_ns = m->now_ns;
     }
 }
@@ -105,7 +91,7 @@ static void on_guest_off(struct mon *m)
         m->is_cont_due = true;
         m->st.n_reboots_done++;
         m->is_state_new = true;
-        (void)mon_qmp_send(m, MON_CMD_IGNORE, 0, "system_reset", STR_NONE, -1);
+        (void)mon_qmp_send(m, MON_CMD_IGNORE, 0, "system_reset", STR_NONE);
         return;
     }
     m->is_guest_off = true;
@@ -126,7 +112,7 @@ static void on_reset(struct mon *m)
     }
     if (m->is_cont_due) {
         m->is_cont_due = false;
-        (void)mon_qmp_send(m, MON_CMD_IGNORE, 0, "cont", STR_NONE, -1);
+        (void)mon_qmp_send(m, MON_CMD_IGNORE, 0, "cont", STR_NONE);
     }
 }
 
@@ -162,16 +148,8 @@ static void on_event(struct mon *m, const struct qmp_msg *msg)
     } else if (str_eqc(msg->name, "RESET")) {
         on_reset(m);
     } else if (str_eqc(msg->name, "RESUME")) {
-        m->st.is_paused_on_error = 0;
-        m->resume_ns = 0;
         set_phase(m, GM_PHASE_RUNNING);
         m->is_state_new = true;
-    } else if (str_eqc(msg->name, "BLOCK_IO_ERROR")) {
-        if (str_eqc(json_get_str(msg->data, "action"), "stop")) {
-            m->st.is_paused_on_error = 1;
-            m->resume_ns = m->now_ns + MON_RESUME_NS;
-            m->is_state_new = true;
-        }
     } else if (str_eqc(msg->name, "GUEST_PANICKED")) {
         m->st.is_panicked = 1;
         m->is_state_new = true;
@@ -193,58 +171,49 @@ static void on_status(struct mon *m, const struct json *data)
         set_phase(m, GM_PHASE_RUNNING);
     } else if (str_eqc(s, "shutdown")) {
         on_guest_off(m);
-    } else if (str_eqc(s, "io-error")) {
-        if (!m->st.is_paused_on_error) {
-            m->st.is_paused_on_error = 1;
-            m->resume_ns = m->now_ns + MON_RESUME_NS;
-            m->is_state_new = true;
-        }
     } else if (!m->is_quitting && !m->is_cont_due) {
         /* "prelaunch" after the start, "paused" when a reset was cut in the middle. */
-        (void)mon_qmp_send(m, MON_CMD_IGNORE, 0, "cont", STR_NONE, -1);
+        (void)mon_qmp_send(m, MON_CMD_IGNORE, 0, "cont", STR_NONE);
     }
 }
 
 static void on_devices(struct mon *m, const struct json *data)
 {
-    bool is_there[GM_N_DISKS] = {false};
+    m->there = 0;
     for (size_t i = 0; i < json_len(data); i++) {
         int slot = slot_of(json_get_str(json_at(data, i), "name"));
-        if (slot < 0) {
-            continue;
-        }
-        is_there[slot] = true;
-        if (m->st.slot[slot] == GM_SLOT_EMPTY) {
-            char args[96];
-            (void)snprintf(args, sizeof(args),
-                           "{\"path\":\"/machine/peripheral/disk%d\",\"property\":\"serial\"}",
-                           slot);
-            (void)mon_qmp_send(m, MON_CMD_SERIAL, (unsigned)slot, "qom-get", str_c(args), -1);
+        if (slot >= 0) {
+            m->there |= 1u << slot;
         }
     }
     for (unsigned i = 0; i < GM_N_DISKS; i++) {
-        if (!is_there[i] && m->st.slot[i] != GM_SLOT_EMPTY && m->job.op == MON_JOB_NONE) {
+        if (!(m->there & 1u << i) && m->st.slot[i] != GM_SLOT_EMPTY &&
+            m->job.op == MON_JOB_NONE) {
             m->dirty_slots |= 1u << i; /* it left while nobody listened */
         }
     }
 }
 
-/* The serial of a disk, as qemu_args.c made it. What QEMU says is an id only when it looks so. */
-static void on_serial(struct mon *m, unsigned slot, const struct json *data)
+/* Connections are named after the volume that they are of: what a monitor before us has plugged,
+ * and what a device left behind that has gone. */
+static void on_chardevs(struct mon *m, const struct json *data)
 {
-    struct str s = json_str(data);
-    if (!str_has_prefixc(s, "vol") || s.n < 4 || s.n + 2 > GM_NAME_MAX) {
-        return;
-    }
-    for (size_t i = 3; i < s.n; i++) {
-        bool is_hex = (s.p[i] >= '0' && s.p[i] <= '9') || (s.p[i] >= 'a' && s.p[i] <= 'f');
-        if (!is_hex) {
-            return;
+    for (size_t i = 0; i < json_len(data); i++) {
+        unsigned slot = 0;
+        char id[GM_NAME_MAX];
+        if (!qemu_disk_of_chardev(json_get_str(json_at(data, i), "label"), &slot, id) ||
+            m->st.slot[slot] != GM_SLOT_EMPTY || m->job.op != MON_JOB_NONE) {
+            continue;
         }
+        memset(m->st.name[slot], 0, GM_NAME_MAX);
+        (void)snprintf(m->st.name[slot], GM_NAME_MAX, "%s", id);
+        if (m->there & 1u << slot) {
+            m->st.slot[slot] = GM_SLOT_USED;
+        } else {
+            m->dirty_slots |= 1u << slot;
+        }
+        m->is_state_new = true;
     }
-    (void)snprintf(m->st.name[slot], GM_NAME_MAX, "vol-%.*s", (int)s.n - 3, s.p + 3);
-    m->st.slot[slot] = GM_SLOT_USED;
-    m->is_state_new = true;
 }
 
 static void on_virtio(struct mon *m, const struct json *data)
@@ -269,7 +238,7 @@ static void on_answer(struct mon *m, const struct mon_pending *p, const struct q
             return;
         }
         (void)mon_qmp_send(m, MON_CMD_DEVICES, 0, "qom-list",
-                           STR("{\"path\":\"/machine/peripheral\"}"), -1);
+                           STR("{\"path\":\"/machine/peripheral\"}"));
         break;
     case MON_CMD_STATUS:
         if (!m->is_qmp_ready) { /* the first one: what was asked before it has been answered */
@@ -285,11 +254,12 @@ static void on_answer(struct mon *m, const struct mon_pending *p, const struct q
         if (is_ok) {
             on_devices(m, msg->data);
         }
-        (void)mon_qmp_send(m, MON_CMD_STATUS, 0, "query-status", STR_NONE, -1);
+        (void)mon_qmp_send(m, MON_CMD_CHARDEVS, 0, "query-chardev", STR_NONE);
+        (void)mon_qmp_send(m, MON_CMD_STATUS, 0, "query-status", STR_NONE);
         break;
-    case MON_CMD_SERIAL:
+    case MON_CMD_CHARDEVS:
         if (is_ok) {
-            on_serial(m, p->slot, msg->data);
+            on_chardevs(m, msg->data);
         }
         break;
     case MON_CMD_VIRTIO:
@@ -317,7 +287,7 @@ static int on_message(void *ctx, const struct qmp_msg *msg)
         m->is_state_new = true;
     }
     if (msg->type == QMP_GREETING) {
-        int r = mon_qmp_send(m, MON_CMD_CAPABILITIES, 0, "qmp_capabilities", STR_NONE, -1);
+        int r = mon_qmp_send(m, MON_CMD_CAPABILITIES, 0, "qmp_capabilities", STR_NONE);
         return r < 0 ? -ECANCELED : 0;
     }
     if (msg->type == QMP_EVENT) {
@@ -378,11 +348,11 @@ void mon_qmp_tick(struct mon *m)
     } else if (m->is_qmp_ready && m->now_ns >= m->next_poll_ns) {
         m->next_poll_ns = m->now_ns + (m->st.is_driver_ok ? MON_POLL_NS : MON_POLL_EARLY_NS);
         if (m->n_pending < MON_MAX_PENDING / 2) {
-            (void)mon_qmp_send(m, MON_CMD_STATUS, 0, "query-status", STR_NONE, -1);
+            (void)mon_qmp_send(m, MON_CMD_STATUS, 0, "query-status", STR_NONE);
             if (!m->has_no_virtio_query) {
                 (void)mon_qmp_send(
                     m, MON_CMD_VIRTIO, 0, "x-query-virtio-status",
-                    STR("{\"path\":\"/machine/peripheral/nic0/virtio-backend\"}"), -1);
+                    STR("{\"path\":\"/machine/peripheral/nic0/virtio-backend\"}"));
             }
         }
     }
@@ -395,10 +365,6 @@ void mon_qmp_tick(struct mon *m)
     if (m->has_no_virtio_query && m->st.console_bytes && !m->st.is_driver_ok) {
         m->st.is_driver_ok = 1;
         m->is_state_new = true;
-    }
-    if (m->resume_ns && m->now_ns >= m->resume_ns && m->is_qmp_ready) {
-        m->resume_ns = m->now_ns + MON_RESUME_NS;
-        (void)mon_qmp_send(m, MON_CMD_IGNORE, 0, "cont", STR_NONE, -1);
     }
     if (m->kill_ns && m->now_ns >= m->kill_ns) {
         m->kill_ns = m->now_ns + MON_KILL_NS;

@@ -1,4 +1,5 @@
 #include "compute/qemu_args.h"
+#include "base/num.h"
 #include "codec/json.h"
 #include <assert.h>
 #include <errno.h>
@@ -77,97 +78,80 @@ static void add_json(struct args *x, const char *option, struct buf *json)
     buf_clear(json);
 }
 
-void qemu_disk_file_json(struct buf *out, unsigned slot, bool is_direct)
+size_t qemu_disk_queues(uint64_t n_vcpus)
 {
-    char text[64];
+    return (size_t)MIN(MAX(n_vcpus, UINT64_C(1)), (uint64_t)QEMU_MAX_DISK_QUEUES);
+}
+
+void qemu_disk_chardev(unsigned slot, const char *volume_id, char ret[QEMU_CHARDEV_MAX])
+{
+    (void)snprintf(ret, QEMU_CHARDEV_MAX, "c%u.%s", slot, volume_id);
+}
+
+bool qemu_disk_of_chardev(struct str label, unsigned *ret_slot, char ret_id[GM_NAME_MAX])
+{
+    ptrdiff_t dot = str_find(label, '.', 0);
+    uint64_t slot = 0;
+    if (dot < 2 || label.p[0] != 'c' ||
+        num_u64(str_n(label.p + 1, (size_t)dot - 1), GM_N_DISKS - 1, &slot) < 0) {
+        return false;
+    }
+    struct str id = str_skip(label, (size_t)dot + 1);
+    if (!str_has_prefixc(id, "vol-") || id.n >= GM_NAME_MAX) {
+        return false;
+    }
+    for (size_t i = 4; i < id.n; i++) {
+        bool is_hex = (id.p[i] >= '0' && id.p[i] <= '9') || (id.p[i] >= 'a' && id.p[i] <= 'f');
+        if (!is_hex) {
+            return false;
+        }
+    }
+    *ret_slot = (unsigned)slot;
+    (void)snprintf(ret_id, GM_NAME_MAX, "%.*s", STR_ARG(id));
+    return true;
+}
+
+void qemu_disk_chardev_json(struct buf *out, unsigned slot, const char *volume_id,
+                            const char *path)
+{
+    char id[QEMU_CHARDEV_MAX];
     struct jw w;
+    qemu_disk_chardev(slot, volume_id, id);
     jw_init(&w, out);
     jw_obj(&w, NULL);
-    jw_cstr(&w, "driver", "file");
-    (void)snprintf(text, sizeof(text), "f%u", slot);
-    jw_cstr(&w, "node-name", text);
-    (void)snprintf(text, sizeof(text), "/dev/fdset/%u", slot);
-    jw_cstr(&w, "filename", text);
-    /* Past the page cache where the file system can: then what the guest was told is written is
-     * in the disk's hands, and its memory is not kept twice. Flushes always reach the disk. */
-    jw_cstr(&w, "aio", is_direct ? "native" : "threads");
-    jw_obj(&w, "cache");
-    jw_bool(&w, "direct", is_direct);
-    jw_bool(&w, "no-flush", false);
+    jw_cstr(&w, "id", id);
+    jw_obj(&w, "backend");
+    jw_cstr(&w, "type", "socket");
+    jw_obj(&w, "data");
+    jw_obj(&w, "addr");
+    jw_cstr(&w, "type", "unix");
+    jw_obj(&w, "data");
+    jw_cstr(&w, "path", path);
     jw_obj_end(&w);
-    /* The volume's own lock (flock, held by the very descriptor) is the fence. */
-    jw_cstr(&w, "locking", "off");
-    jw_bool(&w, "auto-read-only", false);
-    jw_cstr(&w, "discard", "unmap");
+    jw_obj_end(&w);
+    jw_bool(&w, "server", false);
+    /* In whole seconds: how long a guest may wait for a block service that was killed. */
+    jw_u64(&w, "reconnect", 1);
+    jw_obj_end(&w);
+    jw_obj_end(&w);
     jw_obj_end(&w);
 }
 
-void qemu_disk_node_json(struct buf *out, unsigned slot, const char *child)
+void qemu_disk_device_json(struct buf *out, unsigned slot, const char *volume_id,
+                           size_t n_queues, bool is_root)
 {
-    char text[64];
+    char text[QEMU_CHARDEV_MAX];
     struct jw w;
     jw_init(&w, out);
     jw_obj(&w, NULL);
-    jw_cstr(&w, "driver", "raw");
-    (void)snprintf(text, sizeof(text), "d%u", slot);
-    jw_cstr(&w, "node-name", text);
-    (void)snprintf(text, sizeof(text), "%s%u", child, slot);
-    jw_cstr(&w, "file", text);
-    jw_cstr(&w, "discard", "unmap");
-    jw_obj_end(&w);
-}
-
-void qemu_disk_dead_json(struct buf *out, unsigned slot, uint64_t size)
-{
-    char text[64];
-    struct jw w;
-    jw_init(&w, out);
-    jw_obj(&w, NULL);
-    jw_cstr(&w, "driver", "blkdebug");
-    (void)snprintf(text, sizeof(text), "x%u", slot);
-    jw_cstr(&w, "node-name", text);
-    jw_obj(&w, "image");
-    jw_cstr(&w, "driver", "null-co");
-    jw_u64(&w, "size", size);
-    jw_bool(&w, "read-zeroes", true);
-    jw_obj_end(&w);
-    jw_arr(&w, "inject-error");
-    jw_obj(&w, NULL);
-    jw_cstr(&w, "event", "none");
-    jw_u64(&w, "errno", EIO);
-    jw_bool(&w, "once", false);
-    jw_bool(&w, "immediately", true);
-    jw_obj_end(&w);
-    jw_arr_end(&w);
-    jw_obj_end(&w);
-}
-
-void qemu_disk_device_json(struct buf *out, unsigned slot, const char *volume_id, bool is_root)
-{
-    char text[64];
-    struct jw w;
-    jw_init(&w, out);
-    jw_obj(&w, NULL);
-    jw_cstr(&w, "driver", "virtio-blk-pci");
+    jw_cstr(&w, "driver", "vhost-user-blk-pci");
     (void)snprintf(text, sizeof(text), "disk%u", slot);
     jw_cstr(&w, "id", text);
     (void)snprintf(text, sizeof(text), "rp%u", slot);
     jw_cstr(&w, "bus", text);
-    (void)snprintf(text, sizeof(text), "d%u", slot);
-    jw_cstr(&w, "drive", text);
-    /* "vol-0123..." -> "vol0123...": exactly the 20 bytes that a virtio disk's serial can have.
-     */
-    char serial[GM_NAME_MAX];
-    size_t n = 0;
-    for (const char *c = volume_id; *c && n + 1 < sizeof(serial); c++) {
-        if (*c != '-') {
-            serial[n++] = *c;
-        }
-    }
-    serial[n] = '\0';
-    jw_cstr(&w, "serial", serial);
-    /* The write cache that the guest sees is real: a flush is an fdatasync. */
-    jw_cstr(&w, "write-cache", "on");
+    qemu_disk_chardev(slot, volume_id, text);
+    jw_cstr(&w, "chardev", text);
+    jw_u64(&w, "num-queues", n_queues);
     if (is_root) {
         jw_u64(&w, "bootindex", 0);
     }
@@ -269,16 +253,14 @@ static void add_disks(struct args *x, const struct qemu_launch *l, struct buf *j
 {
     for (unsigned i = 0; i < GM_N_DISKS; i++) {
         const struct qemu_disk *d = &l->disk[i];
-        if (d->fd < 0) {
+        if (!d->path) {
             continue;
         }
-        ARG(x, "-add-fd");
-        ARG(x, "fd=%d,set=%u", d->fd, i);
-        qemu_disk_file_json(json, i, d->is_direct);
-        add_json(x, "-blockdev", json);
-        qemu_disk_node_json(json, i, "f");
-        add_json(x, "-blockdev", json);
-        qemu_disk_device_json(json, i, d->volume_id, d->is_root);
+        char id[QEMU_CHARDEV_MAX];
+        qemu_disk_chardev(i, d->volume_id, id);
+        ARG(x, "-chardev");
+        ARG(x, "socket,id=%s,path=%s,reconnect=1", id, d->path);
+        qemu_disk_device_json(json, i, d->volume_id, qemu_disk_queues(l->n_vcpus), d->is_root);
         add_json(x, "-device", json);
     }
 }
@@ -351,7 +333,15 @@ static int check(const struct qemu_launch *l, const struct machine *m, struct er
                     (unsigned long long)l->n_vcpus, (unsigned long long)l->memory_mib);
     }
     for (unsigned i = 0; i < GM_N_DISKS; i++) {
-        if (l->disk[i].fd >= 0 && !is_plain(l->disk[i].volume_id)) {
+        const struct qemu_disk *d = &l->disk[i];
+        unsigned slot = 0;
+        char label[QEMU_CHARDEV_MAX], id[GM_NAME_MAX];
+        if (!d->path) {
+            continue;
+        }
+        qemu_disk_chardev(i, d->volume_id ? d->volume_id : "", label);
+        if (!is_plain(d->path) || !qemu_disk_of_chardev(str_c(label), &slot, id) ||
+            strcmp(id, d->volume_id) != 0) {
             return fail(err, -EINVAL, "BadLaunch", "the volume in slot %u has no proper id", i);
         }
     }

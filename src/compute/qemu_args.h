@@ -1,7 +1,8 @@
 /* qemu_args.h — the command line of one guest and the QMP arguments of its disks.
  * The bus: root ports rp0 ... rp15 for disks (slot = port: the order of disks never changes),
  * rp16 ... rp19 for network interfaces, all made at launch, so that plugging needs nothing but
- * a free port. Every disk, tap and socket is named by its number in QEMU.
+ * a free port. Taps and sockets are named by their number in QEMU; disks by the path of a socket of
+ * the block service, because QEMU connects again by itself when that service was away.
  * Not here: descriptors' life, starting anything.
  * Threads:  no state.
  * Memory:   everything is allocated in the arena given.
@@ -15,13 +16,15 @@
 
 #define QEMU_MAX_QUEUES \
     8u /* per interface: the descriptors of a guest stay below CHILD_MAX_FDS */
-#define QEMU_VARS_SET 100u /* fdset of the UEFI variables; disks use their slot */
+#define QEMU_MAX_DISK_QUEUES 8u
+#define QEMU_VARS_SET        1u /* fdset of the UEFI variables */
+#define QEMU_CHARDEV_MAX     32u
 
 struct qemu_disk {
-    int fd; /* number in QEMU; -1 = this slot is empty */
+    const char
+        *path; /* vhost-user-blk socket of the block service; NULL = this slot is empty */
     const char *volume_id;
-    uint64_t size;
-    bool is_direct, is_root;
+    bool is_root;
 };
 
 struct qemu_nic {
@@ -60,10 +63,15 @@ MUST_CHECK int qemu_args(struct arena *a, const struct qemu_launch *l,
 #define QEMU_UUID_SIZE 37
 void qemu_uuid(const char *instance_id, char ret[QEMU_UUID_SIZE]);
 
-/* JSON arguments, appended: the node of the file (f<slot>), the node that the device uses
- * (d<slot>), the node that answers every request with an error (x<slot>), the device
- * (disk<slot>). */
-void qemu_disk_file_json(struct buf *out, unsigned slot, bool is_direct);
-void qemu_disk_node_json(struct buf *out, unsigned slot, const char *child);
-void qemu_disk_dead_json(struct buf *out, unsigned slot, uint64_t size);
-void qemu_disk_device_json(struct buf *out, unsigned slot, const char *volume_id, bool is_root);
+/* The name of the connection of a disk: "c<slot>.<volume id>", by which a new monitor knows which
+ * volume sits where (the serial is known to the block service alone). */
+void qemu_disk_chardev(unsigned slot, const char *volume_id, char ret[QEMU_CHARDEV_MAX]);
+/* The reverse; false for any other name. */
+bool qemu_disk_of_chardev(struct str label, unsigned *ret_slot, char ret_id[GM_NAME_MAX]);
+/* JSON arguments of chardev-add and device_add (disk<slot>), appended. */
+void qemu_disk_chardev_json(struct buf *out, unsigned slot, const char *volume_id,
+                            const char *path);
+void qemu_disk_device_json(struct buf *out, unsigned slot, const char *volume_id,
+                           size_t n_queues, bool is_root);
+/* Queues of a disk of a guest with so many vCPUs. */
+size_t qemu_disk_queues(uint64_t n_vcpus);

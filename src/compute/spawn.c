@@ -17,7 +17,7 @@ LOG_MODULE("compute.spawn");
 #define GUEST_SLICE  "spinifex-guests.slice"
 #define MAX_FDS      CHILD_MAX_FDS
 #define GUEST_UID    100u
-#define GUEST_NOFILE 1024u
+#define GUEST_NOFILE 4096u /* sixteen disks of eight queues have two event descriptors each */
 
 uid_t spawn_uid(const struct spawn_host *h, uint64_t uid_slot)
 {
@@ -177,12 +177,6 @@ static int add_qemu_fds(struct fds *f, struct qemu_launch *q, const char *run, c
         return r;
     }
     bool is_full = false;
-    for (unsigned i = 0; i < GM_N_DISKS; i++) {
-        if (q->disk[i].fd >= 0) {
-            q->disk[i].fd = fds_add(f, q->disk[i].fd, false);
-            is_full = is_full || q->disk[i].fd < 0;
-        }
-    }
     for (unsigned i = 0; i < GM_N_NICS; i++) {
         for (size_t k = 0; k < q->nic[i].n_queues; k++) {
             q->nic[i].fds[k] = fds_add(f, q->nic[i].fds[k], false);

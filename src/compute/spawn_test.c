@@ -1,10 +1,11 @@
 /* Real QEMU (TCG), real monitor, no service: what a guest and its monitor do through life and
- * death. compute_spawn_test <spx-guestmon> <boot sector> */
+ * death. compute_spawn_test <spx-guestmon> <boot sector> <disk server> */
 #include "base/file.h"
 #include "base/test.h"
 #include "base/time.h"
 #include "compute/console_log.h"
 #include "compute/spawn.h"
+#include "compute/test_disk.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -17,6 +18,7 @@
 static const char *monitor_path, *sector_path;
 static char root[] = "/tmp/spx-spawn-XXXXXX";
 static char run_dir[64], data_dir[64];
+static struct test_disks disks;
 
 static char ID[GUEST_ID_MAX]; /* another one in each test */
 #define VOL "vol-0aaaaaaaaaaaaaaa1"
@@ -26,15 +28,27 @@ struct world {
     struct spawn_plan plan;
     struct gm_state st;
     struct gm_result result;
-    int conn, disk_fd;
+    int conn;
     uint32_t seq;
 };
 
-static int make_disk(const char *name, bool is_bootable)
+static void file_of(const char *name, char path[128])
+{
+    (void)snprintf(path, 128, "%s/%s", root, name);
+}
+
+static const char *socket_of(const char *name)
+{
+    static char path[128];
+    (void)snprintf(path, sizeof(path), "%s/%s.sock", root, name);
+    return path;
+}
+
+static void make_disk(const char *name, bool is_bootable)
 {
     char path[128];
-    (void)snprintf(path, sizeof(path), "%s/%s", root, name);
-    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    file_of(name, path);
+    AUTO_FD fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, 1 << 20), 0);
     if (is_bootable) {
@@ -44,7 +58,7 @@ static int make_disk(const char *name, bool is_bootable)
         assert_int_equal(n, 512);
         assert_int_equal(pwrite(fd, code, n, 0), 512);
     }
-    return fd;
+    assert_true(test_disk_open(&disks, path, socket_of(name)));
 }
 
 /* Reads one message; false at the time limit or when the monitor has closed. */
@@ -84,24 +98,9 @@ static bool receive(struct world *w, uint64_t until_ns)
         }                                                                                \
     } while (0)
 
-static void command(struct world *w, struct gm_cmd *c, int fd)
+static void command(struct world *w, struct gm_cmd *c)
 {
-    struct iovec iov = {.iov_base = c, .iov_len = sizeof(*c)};
-    union {
-        struct cmsghdr align;
-        char space[CMSG_SPACE(sizeof(int))];
-    } ctl = {.space = {0}};
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-    if (fd >= 0) {
-        msg.msg_control = ctl.space;
-        msg.msg_controllen = sizeof(ctl.space);
-        struct cmsghdr *h = CMSG_FIRSTHDR(&msg);
-        h->cmsg_level = SOL_SOCKET;
-        h->cmsg_type = SCM_RIGHTS;
-        h->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(h), &fd, sizeof(int));
-    }
-    assert_int_equal(sendmsg(w->conn, &msg, 0), sizeof(*c));
+    assert_int_equal(send(w->conn, c, sizeof(*c), 0), sizeof(*c));
     WAIT_FOR(w, w->result.head.seq == c->head.seq);
 }
 
@@ -110,18 +109,20 @@ static int simple(struct world *w, enum gm_op op, unsigned slot)
     struct gm_cmd c;
     gm_cmd_init(&c, op, ++w->seq);
     c.slot = slot;
-    c.size = 1 << 20;
-    command(w, &c, -1);
+    command(w, &c);
     return w->result.code;
 }
 
-static int add_disk(struct world *w, unsigned slot, int fd)
+static int add_disk(struct world *w, unsigned slot, const char *path)
 {
     struct gm_cmd c;
     gm_cmd_init(&c, GM_OP_DISK_ADD, ++w->seq);
     c.slot = slot;
     (void)snprintf(c.name, sizeof(c.name), "vol-0bbbbbbbbbbbbbb%02u", slot);
-    command(w, &c, fd);
+    c.n_queues = 1;
+    c.data_n = (uint32_t)strlen(path);
+    memcpy(c.data, path, c.data_n);
+    command(w, &c);
     return w->result.code;
 }
 
@@ -131,7 +132,7 @@ static void input(struct world *w, char byte)
     gm_cmd_init(&c, GM_OP_INPUT, ++w->seq);
     c.data[0] = byte;
     c.data_n = 1;
-    command(w, &c, -1);
+    command(w, &c);
     assert_int_equal(w->result.code, 0);
 }
 
@@ -180,12 +181,10 @@ static void prepare(struct world *w)
                                    .n_vcpus = 1,
                                    .memory_mib = 64,
                                    .vars_fd = -1};
-    for (unsigned i = 0; i < GM_N_DISKS; i++) {
-        p->qemu.disk[i].fd = -1;
-    }
-    w->disk_fd = make_disk("root", true);
-    p->qemu.disk[0] = (struct qemu_disk){
-        .fd = w->disk_fd, .volume_id = VOL, .size = 1 << 20, .is_root = true};
+    make_disk("root", true);
+    static char path[128];
+    (void)snprintf(path, sizeof(path), "%s", socket_of("root"));
+    p->qemu.disk[0] = (struct qemu_disk){.path = path, .volume_id = VOL, .is_root = true};
 }
 
 static void start(struct world *w)
@@ -223,7 +222,7 @@ static void finish(struct world *w)
     assert_int_equal(simple(w, GM_OP_BYE, 0), 0);
     assert_true(is_reaped(w->plan.note.monitor.pid));
     close(w->conn);
-    close(w->disk_fd);
+    test_disks_done(&disks);
     guest_run_remove(&w->host.dirs, ID);
     guest_data_remove(&w->host.dirs, ID);
     char path[GUEST_PATH_MAX];
@@ -345,7 +344,7 @@ static void test_monitor_and_qemu_killed(void **state)
     w.host.boot_id = "boot-2";
     assert_int_equal(spawn_adopt(&w.host, ID, &found, &note, &w.conn, NULL), 0);
     assert_int_equal(found, SPAWN_NOTHING);
-    close(w.disk_fd);
+    test_disks_done(&disks);
     guest_run_remove(&w.host.dirs, ID);
     guest_data_remove(&w.host.dirs, ID);
 }
@@ -354,61 +353,71 @@ static void test_disks_come_and_go(void **state)
 {
     struct world w;
     launch(&w);
-    int fd = make_disk("extra", false);
-    assert_int_equal(add_disk(&w, 3, fd), 0);
+    make_disk("extra", false);
+    assert_int_equal(add_disk(&w, 3, socket_of("extra")), 0);
     WAIT_FOR(&w, w.st.slot[3] == GM_SLOT_USED);
     assert_string_equal(w.st.name[3], "vol-0bbbbbbbbbbbbbb03");
-    assert_int_equal(add_disk(&w, 3, fd), -EEXIST);
+    assert_int_equal(add_disk(&w, 3, socket_of("extra")), -EEXIST);
     assert_int_equal(simple(&w, GM_OP_DISK_DEL, 4), -ENOENT);
     assert_int_equal(simple(&w, GM_OP_DISK_DEL, 3), 0);
     WAIT_FOR(&w, w.st.slot[3] != GM_SLOT_USED);
-    /* This guest has no driver that lets go. By force the volume is free at once, whatever the
-     * guest does. */
+    /* This guest has no driver that lets go. */
     assert_int_equal(w.st.slot[3], GM_SLOT_LEAVING);
-    {
-        assert_int_equal(simple(&w, GM_OP_DISK_CUT, 3), 0);
-        WAIT_FOR(&w, w.st.slot[3] == GM_SLOT_CUT);
-    }
-    char path[64], link[256];
-    for (int i = 0; i < 1024; i++) {
-        (void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", w.st.qemu_pid, i);
-        ssize_t n = readlink(path, link, sizeof(link) - 1);
-        link[n > 0 ? n : 0] = '\0';
-        assert_null(strstr(link, "/extra"));
-        (void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", w.plan.note.monitor.pid, i);
-        n = readlink(path, link, sizeof(link) - 1);
-        link[n > 0 ? n : 0] = '\0';
-        assert_null(strstr(link, "/extra"));
-        assert_null(strstr(link, "/root"));
-    }
-    /* A restart of the machine lets the device go. */
+    assert_int_equal(simple(&w, GM_OP_DISK_CUT, 3), 0);
+    WAIT_FOR(&w, w.st.slot[3] == GM_SLOT_CUT);
+    /* A restart of the machine lets the device go, and the connection with it. */
     assert_int_equal(simple(&w, GM_OP_RESET, 0), 0);
     WAIT_FOR(&w, w.st.slot[3] == GM_SLOT_EMPTY);
     wait_console(&w, "BOOT OK", 2);
-    assert_int_equal(add_disk(&w, 3, fd), 0);
+    assert_int_equal(add_disk(&w, 3, socket_of("extra")), 0);
     WAIT_FOR(&w, w.st.slot[3] == GM_SLOT_USED);
-    close(fd);
-    /* Another one that QEMU refuses: nothing stays behind, the slot can be used. */
-    int dir = open(root, O_RDONLY | O_CLOEXEC);
-    assert_int_equal(add_disk(&w, 5, dir), -EIO);
-    close(dir);
-    fd = make_disk("third", false);
-    assert_int_equal(add_disk(&w, 5, fd), 0);
-    close(fd);
+    /* Another one that is refused: nothing stays behind, the slot can be used. */
+    assert_int_equal(add_disk(&w, 5, "/a,b"), -EINVAL);
+    assert_int_equal(add_disk(&w, 5, "relative"), -EINVAL);
+    make_disk("third", false);
+    assert_int_equal(add_disk(&w, 5, socket_of("third")), 0);
     input(&w, 'q');
     finish(&w);
+}
+
+static void read_root(char ret[9])
+{
+    char path[128];
+    file_of("root", path);
+    AUTO_FD fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_int_equal(pread(fd, ret, 8, 512), 8);
+    ret[8] = '\0';
 }
 
 static void test_guest_writes_its_disk(void **state)
 {
     struct world w;
+    char bytes[9];
     launch(&w);
     input(&w, 'w');
     wait_console(&w, "WROTE", 1);
     input(&w, 'd');
     wait_console(&w, "WRITTEN!", 1);
-    char bytes[9] = "";
-    assert_int_equal(pread(w.disk_fd, bytes, 8, 512), 8);
+    read_root(bytes);
+    assert_string_equal(bytes, "WRITTEN!");
+    input(&w, 'q');
+    finish(&w);
+}
+
+/* What serves the disk is killed: the guest's write waits, and is done by the next one. */
+static void test_write_while_the_block_service_is_away(void **state)
+{
+    struct world w;
+    char bytes[9], path[128];
+    launch(&w);
+    test_disk_close(&disks, socket_of("root"), true);
+    input(&w, 'w');
+    (void)poll(NULL, 0, 300);
+    assert_int_equal(count_in_console("WROTE"), 0);
+    file_of("root", path);
+    assert_true(test_disk_open(&disks, path, socket_of("root")));
+    wait_console(&w, "WROTE", 1);
+    read_root(bytes);
     assert_string_equal(bytes, "WRITTEN!");
     input(&w, 'q');
     finish(&w);
@@ -423,9 +432,6 @@ static void test_failed_launch_leaves_nothing(void **state)
     (void)snprintf(w.plan.note.id, sizeof(w.plan.note.id), "%s", ID);
     w.plan.qemu = (struct qemu_launch){
         .id = ID, .arch = "x86_64", .type = "t3.nano", .n_vcpus = 1, .memory_mib = 64};
-    for (unsigned i = 0; i < GM_N_DISKS; i++) {
-        w.plan.qemu.disk[i].fd = -1;
-    }
     struct err err = ERR_INIT;
     assert_true(spawn_guest(&w.host, &w.plan, &w.conn, &err) < 0);
     assert_string_equal(err.name, "SpawnFailed");
@@ -446,7 +452,6 @@ static void test_failed_launch_leaves_nothing(void **state)
     WAIT_FOR(&w, w.st.phase == GM_PHASE_EXITED);
     assert_int_equal(w.st.exit, GM_EXIT_CODE);
     assert_true(w.st.text[0] != '\0');
-    w.disk_fd = -1;
     finish(&w);
     /* And when there is no QEMU at all. */
     w.conn = -1;
@@ -503,7 +508,7 @@ static void test_host_goes_down(void **state)
     assert_false(proc_is_alive(&id));
     assert_int_equal(count_in_console("BUTTON"), 1);
     close(w.conn);
-    close(w.disk_fd);
+    test_disks_done(&disks);
 }
 
 static int set_up(void **state)
@@ -533,11 +538,12 @@ static int tear_down(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc != 3 || !mkdtemp(root)) {
+    if (argc != 4 || !mkdtemp(root)) {
         return 2;
     }
     monitor_path = argv[1];
     sector_path = argv[2];
+    disks.server = argv[3];
     (void)chmod(root, 0755);
     (void)snprintf(run_dir, sizeof(run_dir), "%s/run", root);
     (void)snprintf(data_dir, sizeof(data_dir), "%s/data", root);
@@ -550,6 +556,7 @@ int main(int argc, char **argv)
         TEST(test_monitor_and_qemu_killed),
         TEST(test_disks_come_and_go),
         TEST(test_guest_writes_its_disk),
+        TEST(test_write_while_the_block_service_is_away),
         TEST(test_failed_launch_leaves_nothing),
         TEST(test_uefi),
         TEST(test_host_goes_down),

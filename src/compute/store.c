@@ -27,7 +27,7 @@ static void set_check(struct guest *g, char *check, size_t size, const char *now
     }
 }
 
-/* The system check: QEMU is there, answers QMP, and is not stopped by an I/O error. The
+/* The system check: QEMU is there and answers QMP. The
  * instance check: a driver of the guest runs its first network interface and the link is up;
  * "initializing" for GRACE_NS after the start (and after the last time it was fine: a reboot),
  * "impaired" after that, and at once when the guest's kernel says that it panicked. */
@@ -40,7 +40,7 @@ void guest_checks(struct guest *g, uint64_t now_ns)
     g->checked_state = g->fsm.state;
     g->checks_ns = now_ns + CHECKS_NS;
     if (g->fsm.state == INSTANCE_RUNNING) {
-        bool is_sound = g->has_state && g->mon.is_qmp_ok && !g->mon.is_paused_on_error;
+        bool is_sound = g->has_state && g->mon.is_qmp_ok;
         bool is_net_ok =
             g->n_nics == 0 || (g->mon.is_driver_ok && (!g->is_link_known || g->is_link_up));
         system = is_sound ? "ok" : "impaired";

@@ -200,9 +200,6 @@ static struct qemu_launch plain(void)
                             .console_fd = 7,
                             .vars_fd = -1,
                             .pid_file = "/run/x/qemu.pid"};
-    for (unsigned i = 0; i < GM_N_DISKS; i++) {
-        l.disk[i].fd = -1;
-    }
     return l;
 }
 
@@ -221,13 +218,10 @@ static void test_command_line(void **state)
     AUTO(arena_freep) struct arena *a = arena_new(1 << 20);
     const char *const *argv = NULL;
     struct qemu_launch l = plain();
-    l.disk[0] = (struct qemu_disk){.fd = 8,
-                                   .volume_id = "vol-0123456789abcdef0",
-                                   .size = 1 << 30,
-                                   .is_direct = true,
-                                   .is_root = true};
+    l.disk[0] = (struct qemu_disk){
+        .path = "/run/x/a.sock", .volume_id = "vol-0123456789abcdef0", .is_root = true};
     l.disk[5] =
-        (struct qemu_disk){.fd = 9, .volume_id = "vol-0fffffffffffffff0", .size = 1 << 30};
+        (struct qemu_disk){.path = "/run/x/b.sock", .volume_id = "vol-0fffffffffffffff0"};
     l.nic[0] = (struct qemu_nic){
         .fds = {10, 11}, .n_queues = 2, .mac = "02:00:00:00:00:01", .mtu = 9001};
     assert_int_equal(qemu_args(a, &l, &argv, NULL), 0);
@@ -249,15 +243,14 @@ static void test_command_line(void **state)
         {"-smbios", "manufacturer=Spinifex"},
         {"-chardev", "id=qmp,fd=6,server=on"},
         {"-chardev", "id=con,fd=7,server=on"},
-        {"-add-fd", "fd=8,set=0"},
-        {"-add-fd", "fd=9,set=5"},
-        {"-blockdev", "\"filename\":\"/dev/fdset/"
-                      "0\",\"aio\":\"native\",\"cache\":{\"direct\":true,\"no-flush\":false}"},
-        {"-blockdev",
-         "\"filename\":\"/dev/fdset/"
-         "5\",\"aio\":\"threads\",\"cache\":{\"direct\":false,\"no-flush\":false}"},
-        {"-device", "\"bus\":\"rp0\",\"drive\":\"d0\",\"serial\":\"vol0123456789abcdef0\""},
-        {"-device", "\"bus\":\"rp5\",\"drive\":\"d5\",\"serial\":\"vol0fffffffffffffff0\""},
+        /* Without reconnecting a guest would lose its disks with the block service. */
+        {"-chardev", "socket,id=c0.vol-0123456789abcdef0,path=/run/x/a.sock,reconnect=1"},
+        {"-chardev", "socket,id=c5.vol-0fffffffffffffff0,path=/run/x/b.sock,reconnect=1"},
+        {"-device",
+         "{\"driver\":\"vhost-user-blk-pci\",\"id\":\"disk0\",\"bus\":\"rp0\","
+         "\"chardev\":\"c0.vol-0123456789abcdef0\",\"num-queues\":2,\"bootindex\":0}"},
+        {"-device", "{\"driver\":\"vhost-user-blk-pci\",\"id\":\"disk5\",\"bus\":\"rp5\","
+                    "\"chardev\":\"c5.vol-0fffffffffffffff0\",\"num-queues\":2}"},
         {"-netdev", "tap,id=net0,fds=10:11"},
         {"-device", "virtio-net-pci,id=nic0,bus=rp16,netdev=net0,mac=02:00:00:00:00:01,romfile="
                     ",host_mtu=9001,mq=on,vectors=6"},
@@ -271,7 +264,6 @@ static void test_command_line(void **state)
             fail_msg("no %s %s", want[i].option, want[i].part);
         }
     }
-    assert_true(has_arg(argv, "-device", "\"bootindex\":0"));
     l = plain();
     l.is_kvm = true;
     l.is_uefi = true;
@@ -283,7 +275,7 @@ static void test_command_line(void **state)
     assert_true(
         has_arg(argv, "-machine", "accel=kvm,memory-backend=mem,pflash0=code,pflash1=vars"));
     assert_true(has_arg(argv, "-cpu", "host"));
-    assert_true(has_arg(argv, "-add-fd", "fd=12,set=100"));
+    assert_true(has_arg(argv, "-add-fd", "fd=12,set=1"));
     assert_true(has_arg(argv, "-netdev", "tap,id=net0,fd=10"));
     assert_false(has_arg(argv, "-device", "mq=on"));
 }
@@ -308,12 +300,53 @@ static void test_bad_launches_are_refused(void **state)
     l.n_vcpus = 0;
     assert_int_equal(qemu_args(a, &l, &argv, NULL), -EINVAL);
     l = plain();
-    l.disk[1] = (struct qemu_disk){.fd = 4, .volume_id = "vol-1\",\"x"};
+    l.disk[1] = (struct qemu_disk){.path = "/a", .volume_id = "vol-1\",\"x"};
+    assert_int_equal(qemu_args(a, &l, &argv, NULL), -EINVAL);
+    l = plain();
+    l.disk[1] =
+        (struct qemu_disk){.path = "/a,server=on", .volume_id = "vol-0fffffffffffffff0"};
     assert_int_equal(qemu_args(a, &l, &argv, NULL), -EINVAL);
     l = plain();
     l.nic[0] = (struct qemu_nic){.fds = {4}, .n_queues = 1, .mac = "02:00,x=y"};
     assert_int_equal(qemu_args(a, &l, &argv, NULL), -EINVAL);
     assert_null(argv);
+}
+
+static void test_volume_of_a_connection(void **state)
+{
+    static const struct {
+        const char *label;
+        bool is_ok;
+        unsigned slot;
+        const char *id;
+    } cases[] = {
+        {"c0.vol-0123456789abcdef0", true, 0, "vol-0123456789abcdef0"},
+        {"c15.vol-01234567", true, 15, "vol-01234567"},
+        {"c16.vol-01234567", false, 0, ""},
+        {"c.vol-01234567", false, 0, ""},
+        {"c-1.vol-01234567", false, 0, ""},
+        {"c1.vol-0123456789abcdef01234", false, 0, ""},
+        {"c1.vol-ABCDEF01", false, 0, ""},
+        {"c1.eni-01234567", false, 0, ""},
+        {"qmp", false, 0, ""},
+        {"", false, 0, ""},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        unsigned slot = 99;
+        char id[GM_NAME_MAX] = "";
+        assert_int_equal(qemu_disk_of_chardev(str_c(cases[i].label), &slot, id),
+                         cases[i].is_ok);
+        assert_string_equal(id, cases[i].id);
+        if (cases[i].is_ok) {
+            char label[QEMU_CHARDEV_MAX];
+            assert_int_equal(slot, cases[i].slot);
+            qemu_disk_chardev(slot, id, label);
+            assert_string_equal(label, cases[i].label);
+        }
+    }
+    assert_int_equal(qemu_disk_queues(0), 1);
+    assert_int_equal(qemu_disk_queues(3), 3);
+    assert_int_equal(qemu_disk_queues(64), 8);
 }
 
 static void test_uuid(void **state)
@@ -413,6 +446,7 @@ int main(void)
         cmocka_unit_test(test_host_numbers),
         cmocka_unit_test(test_console_rotates),
         cmocka_unit_test(test_full_disk_loses_text_only),
+        cmocka_unit_test(test_volume_of_a_connection),
         cmocka_unit_test(test_command_line),
         cmocka_unit_test(test_bad_launches_are_refused),
         cmocka_unit_test(test_uuid),
