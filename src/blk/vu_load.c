@@ -1,503 +1,202 @@
 #include "blk/vu_load.h"
 #include "base/time.h"
 #include <errno.h>
-#include <liburing.h>
 #include <linux/virtio_blk.h>
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #define BATCH   64u
 #define HANG_NS (30 * NS_PER_S)
 
-enum kind { READ, WRITE, FLUSH, ZEROES, DISCARD };
-
-struct slot { /* a request under way */
-    enum kind kind;
-    bool is_busy;
-    uint64_t off, start_ns;
-    void *buf;
+struct slot {
+    uint64_t start_ns, off;
+    bool is_read, is_sync; /* is_sync: the write is done, its sync is under way */
 };
-struct engine;
-struct lane {
-    struct engine *e;
-    unsigned idx;
-    pthread_t thread;
-    uint64_t rng, next_seq, n_started, end_seq;
+struct job {
+    const struct load_pattern *p;
+    struct vu_client *c;
+    unsigned idx, n_busy;
+    uint64_t from, n_blocks; /* its part of the disk */
+    uint64_t end_ns, seed, next;
+    const volatile bool *is_cancelled;
     struct slot *slots;
-    unsigned *free_slots, n_free;
-    bool is_flush_due;
-    struct io_uring ring;
-    struct vu_load_result r;
-    int rc;
+    char *buffers; /* in the client's memory */
+    struct load_result ret;
     struct err err;
-};
-struct engine {
-    const struct vu_load_opts *o;
-    uint64_t end_ns, hang_ns;
-    bool is_scan; /* every block once, reads */
-    uint64_t n_left;
-    int is_failed;
-    uint8_t *raw_mem;
-    /* Those who found the server gone wait for each other, one connects. */
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    unsigned n_active, n_parked;
-    uint64_t generation, n_resets;
+    pthread_t thread;
 };
 
-static uint64_t rnd(struct lane *l)
+static uint64_t now_cpu_ns(void)
 {
-    l->rng ^= l->rng << 13;
-    l->rng ^= l->rng >> 7;
-    l->rng ^= l->rng << 17;
-    return l->rng;
+    struct timespec t = {0};
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
 }
 
-/* ---- latencies ---- */
-
-static unsigned bucket_of(uint64_t ns)
+static void put(struct job *j, unsigned i, unsigned type)
 {
-    if (ns < 16) {
-        return (unsigned)ns;
+    struct vu_io io = {.type = type,
+                       .off = j->slots[i].off,
+                       .len = j->p->block,
+                       .p = j->buffers + (size_t)i * j->p->block,
+                       .tag = i};
+    int rc = vu_client_put(j->c, j->idx, &io);
+    if (rc < 0) {
+        (void)fail(&j->err, rc, "LoadFailed", "a request does not fit in the ring");
+        return;
     }
-    unsigned log = 63u - (unsigned)__builtin_clzll(ns);
-    unsigned b = (log - 3) * 16 + (unsigned)(ns >> (log - 4) & 15);
-    return MIN(b, VU_LOAD_BUCKETS - 1);
+    j->n_busy++;
 }
 
-static uint64_t bucket_end(unsigned b)
+static void submit(struct job *j, unsigned i, uint64_t now_ns)
 {
-    return b < 16 ? b + 1u : (uint64_t)(b % 16 + 17) << (b / 16 - 1);
+    const struct load_pattern *p = j->p;
+    struct slot *s = &j->slots[i];
+    uint64_t block =
+        p->is_sequential ? j->next++ % j->n_blocks : load_rand(&j->seed, j->n_blocks);
+    *s = (struct slot){.off = j->from + block * p->block,
+                       .is_read = load_rand(&j->seed, 100) < p->read_percent,
+                       .start_ns = now_ns};
+    if (!s->is_read) { /* not what is there already */
+        memcpy(j->buffers + (size_t)i * p->block, &now_ns, sizeof(now_ns));
+    }
+    put(j, i, s->is_read ? VIRTIO_BLK_T_IN : VIRTIO_BLK_T_OUT);
 }
 
-uint64_t vu_load_latency(const struct vu_load_result *r, unsigned which, unsigned permille)
+static void complete(struct job *j, const struct vu_end *e, uint64_t now_ns)
 {
-    uint64_t n = 0, want = r->n[which] * permille / 1000;
-    for (unsigned b = 0; b < VU_LOAD_BUCKETS; b++) {
-        n += r->latency[which][b];
-        if (n > want) {
-            return bucket_end(b);
+    unsigned i = (unsigned)e->tag;
+    struct slot *s = &j->slots[i];
+    j->n_busy--;
+    if (e->status != VIRTIO_BLK_S_OK) {
+        (void)fail(&j->err, -EIO, "LoadFailed", "%s at %llu: status %u",
+                   s->is_sync ? "a sync" : (s->is_read ? "a read" : "a write"),
+                   (unsigned long long)s->off, e->status);
+        return;
+    }
+    if (j->p->is_flushed && !s->is_read && !s->is_sync) {
+        s->is_sync = true;
+        put(j, i, VIRTIO_BLK_T_FLUSH);
+        return;
+    }
+    *(s->is_read ? &j->ret.n_reads : &j->ret.n_writes) += 1;
+    load_hist_add(s->is_read ? &j->ret.read : &j->ret.write, now_ns - s->start_ns);
+    j->ret.bytes += j->p->block;
+    if (now_ns < j->end_ns && !(j->is_cancelled && *j->is_cancelled) && j->err.code == 0) {
+        submit(j, i, now_ns);
+    }
+}
+
+static void run_job(struct job *j)
+{
+    struct vu_end ends[BATCH];
+    uint64_t now_ns = time_mono_ns();
+    for (unsigned i = 0; i < j->p->depth; i++) {
+        submit(j, i, now_ns);
+    }
+    while (j->n_busy > 0) {
+        int n = vu_client_kick(j->c, j->idx);
+        n = n < 0 ? n : vu_client_wait(j->c, j->idx, HANG_NS, ends, BATCH);
+        if (n <= 0) {
+            int rc = n < 0 ? n : -ETIMEDOUT;
+            (void)fail(&j->err, rc, "LoadFailed", "the server does not answer: %s",
+                       strerror(-rc));
+            return;
         }
-    }
-    return 0;
-}
-
-/* ---- the two ways to the disk ---- */
-
-static const unsigned types[] = {[READ] = VIRTIO_BLK_T_IN,
-                                 [WRITE] = VIRTIO_BLK_T_OUT,
-                                 [FLUSH] = VIRTIO_BLK_T_FLUSH,
-                                 [ZEROES] = VIRTIO_BLK_T_WRITE_ZEROES,
-                                 [DISCARD] = VIRTIO_BLK_T_DISCARD};
-
-static int put(struct lane *l, unsigned slot)
-{
-    const struct vu_load_opts *o = l->e->o;
-    struct slot *s = &l->slots[slot];
-    uint64_t len = s->kind == FLUSH ? 0 : o->block;
-    if (o->client) {
-        struct vu_io io = {.type = types[s->kind],
-                           .flags = s->kind == ZEROES ? (unsigned)(rnd(l) & 1) : 0,
-                           .off = s->off,
-                           .len = len,
-                           .p = s->buf,
-                           .tag = slot};
-        return vu_client_put(o->client, l->idx, &io);
-    }
-    struct io_uring_sqe *sqe = io_uring_get_sqe(&l->ring);
-    if (!sqe) {
-        return -EAGAIN;
-    }
-    if (s->kind == READ) {
-        io_uring_prep_read(sqe, o->raw_fd, s->buf, (unsigned)len, s->off);
-    } else if (s->kind == WRITE) {
-        io_uring_prep_write(sqe, o->raw_fd, s->buf, (unsigned)len, s->off);
-    } else {
-        io_uring_prep_fsync(sqe, o->raw_fd, IORING_FSYNC_DATASYNC);
-    }
-    io_uring_sqe_set_data64(sqe, slot);
-    return 0;
-}
-
-static int wait_raw(struct lane *l, struct vu_end *ends)
-{
-    int rc = io_uring_submit_and_wait(&l->ring, 1);
-    if (rc < 0 && rc != -EINTR) {
-        return rc;
-    }
-    struct io_uring_cqe *cqe = NULL;
-    unsigned head = 0, n = 0;
-    io_uring_for_each_cqe(&l->ring, head, cqe)
-    {
-        if (n == BATCH) {
-            break;
-        }
-        unsigned slot = (unsigned)cqe->user_data;
-        int want = l->slots[slot].kind == FLUSH ? 0 : (int)l->e->o->block;
-        ends[n++] =
-            (struct vu_end){slot, cqe->res == want ? VIRTIO_BLK_S_OK : VIRTIO_BLK_S_IOERR};
-    }
-    io_uring_cq_advance(&l->ring, n);
-    return (int)n;
-}
-
-/* ---- a server that went away ---- */
-
-static int fail_all(struct lane *l, int rc)
-{
-    __atomic_store_n(&l->e->is_failed, 1, __ATOMIC_RELEASE);
-    pthread_mutex_lock(&l->e->lock);
-    pthread_cond_broadcast(&l->e->changed);
-    pthread_mutex_unlock(&l->e->lock);
-    return rc;
-}
-
-static bool is_failed(const struct lane *l)
-{
-    return __atomic_load_n(&l->e->is_failed, __ATOMIC_ACQUIRE) != 0;
-}
-
-static int reset(struct lane *l)
-{
-    struct engine *e = l->e;
-    int rc = 0;
-    if (!e->o->has_resets) {
-        return fail(&l->err, -ECONNRESET, "ServerGone", "the server went away");
-    }
-    pthread_mutex_lock(&e->lock);
-    uint64_t generation = e->generation;
-    e->n_parked++;
-    while (generation == e->generation && e->n_parked < e->n_active && !is_failed(l)) {
-        pthread_cond_wait(&e->changed, &e->lock);
-    }
-    if (generation == e->generation && !is_failed(l)) { /* all are here: this one connects */
-        rc = vu_client_reconnect(e->o->client, e->hang_ns, &l->err);
-        e->n_resets++;
-        e->n_parked = 0;
-        e->generation++;
-        pthread_cond_broadcast(&e->changed);
-    }
-    pthread_mutex_unlock(&e->lock);
-    return rc;
-}
-
-static void leave(struct lane *l)
-{
-    pthread_mutex_lock(&l->e->lock);
-    l->e->n_active--;
-    pthread_cond_broadcast(&l->e->changed);
-    pthread_mutex_unlock(&l->e->lock);
-}
-
-/* ---- what to do next ---- */
-
-static enum kind choose(struct lane *l)
-{
-    const struct vu_load_opts *o = l->e->o;
-    if (l->e->is_scan) {
-        return READ;
-    }
-    if (l->is_flush_due) {
-        return FLUSH;
-    }
-    unsigned p = (unsigned)(rnd(l) % 100);
-    if (p < o->flush_pct) {
-        return FLUSH;
-    }
-    if (p < o->flush_pct + o->zeroes_pct) {
-        return ZEROES;
-    }
-    if (p < o->flush_pct + o->zeroes_pct + o->discard_pct) {
-        return DISCARD;
-    }
-    return rnd(l) % 100 < o->read_pct ? READ : WRITE;
-}
-
-static uint64_t place(struct lane *l)
-{
-    const struct vu_load_opts *o = l->e->o;
-    /* Queues have blocks of their own, so that what a read must see is known. */
-    uint64_t n = o->size / o->block / o->n_queues;
-    uint64_t i =
-        o->pattern == VU_LOAD_SEQUENTIAL || l->e->is_scan ? l->next_seq++ % n : rnd(l) % n;
-    if (!o->oracle && o->pattern == VU_LOAD_SEQUENTIAL) {
-        return (i + l->idx * n) * o->block; /* each queue a stream */
-    }
-    return (i * o->n_queues + l->idx) * o->block;
-}
-
-static const enum vu_oracle_op oracle_ops[] = {[READ] = VU_ORACLE_READ,
-                                               [WRITE] = VU_ORACLE_WRITE,
-                                               [ZEROES] = VU_ORACLE_ZEROES,
-                                               [DISCARD] = VU_ORACLE_DISCARD};
-
-static bool take_ticket(struct lane *l)
-{
-    struct engine *e = l->e;
-    if (e->is_scan) {
-        return l->next_seq < l->end_seq;
-    }
-    if (is_failed(l) || (e->o->is_stopped && __atomic_load_n(e->o->is_stopped, 0))) {
-        return false;
-    }
-    if (e->o->n_max == 0) {
-        return true;
-    }
-    return (int64_t)__atomic_sub_fetch(&e->n_left, 1, __ATOMIC_RELAXED) >= 0;
-}
-
-/* Starts requests up to the depth; how many are under way is n slots less n free. */
-static int start(struct lane *l, uint64_t now_ns)
-{
-    const struct vu_load_opts *o = l->e->o;
-    while (l->n_free > 0) {
-        if ((now_ns >= l->e->end_ns && !l->e->is_scan && !l->is_flush_due) || !take_ticket(l)) {
-            return 0;
-        }
-        unsigned slot = l->free_slots[l->n_free - 1];
-        struct slot *s = &l->slots[slot];
-        s->kind = choose(l);
-        s->off = s->kind == FLUSH ? 0 : place(l);
-        if (o->oracle && s->kind != FLUSH &&
-            !vu_oracle_begin(o->oracle, oracle_ops[s->kind], s->off / VU_ORACLE_BLOCK,
-                             o->block / VU_ORACLE_BLOCK, s->buf)) {
-            return 0; /* that block is in use: later */
-        }
-        int rc = put(l, slot);
-        if (rc < 0) {
-            return fail(&l->err, rc, "RingFull", "a request does not fit in the ring");
-        }
-        l->n_free--;
-        s->is_busy = true;
-        s->start_ns = now_ns;
-        l->is_flush_due = false;
-    }
-    return 0;
-}
-
-static int end(struct lane *l, const struct vu_end *x, uint64_t now_ns)
-{
-    const struct vu_load_opts *o = l->e->o;
-    struct slot *s = &l->slots[x->tag];
-    if (x->tag >= o->depth || !s->is_busy) {
-        return fail(&l->err, -EBADMSG, "Wrong", "a request ended twice");
-    }
-    if (x->status != VIRTIO_BLK_S_OK) {
-        return fail(&l->err, -EIO, "BadStatus", "request of type %u at %llu: status %u",
-                    types[s->kind], (unsigned long long)s->off, x->status);
-    }
-    uint64_t ns = now_ns - s->start_ns;
-    l->r.longest_ns = MAX(l->r.longest_ns, ns);
-    if (s->kind <= WRITE) {
-        l->r.n[s->kind]++;
-        l->r.bytes += o->block;
-        l->r.latency[s->kind][bucket_of(ns)]++;
-        l->is_flush_due = s->kind == WRITE && o->has_flush_each;
-    } else {
-        *(s->kind == FLUSH ? &l->r.n_flush : &l->r.n_zeroes) += 1;
-    }
-    s->is_busy = false;
-    l->free_slots[l->n_free++] = (unsigned)x->tag;
-    if (o->oracle && s->kind != FLUSH &&
-        vu_oracle_end(o->oracle, oracle_ops[s->kind], s->off / VU_ORACLE_BLOCK,
-                      o->block / VU_ORACLE_BLOCK, s->buf) < 0) {
-        return fail(&l->err, -EBADMSG, "Wrong", "%s", vu_oracle_why(o->oracle));
-    }
-    return 0;
-}
-
-static int wait_some(struct lane *l, struct vu_end *ends)
-{
-    struct engine *e = l->e;
-    if (!e->o->client) {
-        return wait_raw(l, ends);
-    }
-    int rc = vu_client_kick(e->o->client, l->idx);
-    rc = rc < 0 ? rc : vu_client_wait(e->o->client, l->idx, e->hang_ns, ends, BATCH);
-    if (rc == -ECONNRESET) {
-        rc = reset(l);
-        return rc < 0 ? rc : 0;
-    }
-    if (rc == 0) {
-        return fail(&l->err, -ETIMEDOUT, "Hung", "no request of queue %u ended for %llu ms",
-                    l->idx, (unsigned long long)(e->hang_ns / NS_PER_MS));
-    }
-    return rc < 0 ? fail(&l->err, rc, "Wrong", "the used ring is wrong: %s", strerror(-rc))
-                  : rc;
-}
-
-static int run_lane(struct lane *l)
-{
-    const struct vu_load_opts *o = l->e->o;
-    uint64_t now = time_mono_ns();
-    for (;;) {
-        int rc = start(l, now);
-        if (rc < 0) {
-            return rc;
-        }
-        if (l->n_free == o->depth) {
-            return 0;
-        }
-        struct vu_end ends[BATCH];
-        int n = wait_some(l, ends);
-        now = time_mono_ns();
+        now_ns = time_mono_ns();
         for (int i = 0; i < n; i++) {
-            rc = end(l, &ends[i], now);
-            if (rc < 0) {
-                return rc;
-            }
-        }
-        if (n < 0 || is_failed(l)) {
-            return n < 0 ? n : -ECANCELED;
+            complete(j, &ends[i], now_ns);
         }
     }
 }
 
-static void *lane_main(void *ctx)
+static void *job_main(void *ctx)
 {
-    struct lane *l = ctx;
-    l->rc = run_lane(l);
-    if (l->rc < 0) {
-        (void)fail_all(l, l->rc);
+    struct job *j = ctx;
+    size_t size = (size_t)j->p->depth * j->p->block;
+    for (size_t i = 0; i + sizeof(uint64_t) <= size; i += sizeof(uint64_t)) {
+        uint64_t v = load_rand(&j->seed, UINT64_MAX);
+        memcpy(j->buffers + i, &v, sizeof(v));
     }
-    leave(l);
+    uint64_t cpu_ns = now_cpu_ns();
+    run_job(j);
+    j->ret.cpu_ns = now_cpu_ns() - cpu_ns;
     return NULL;
 }
 
-static int make_lane(struct engine *e, unsigned idx, struct lane *l, struct err *err)
+uint64_t vu_load_mem(const struct load_pattern *p)
 {
-    const struct vu_load_opts *o = e->o;
-    l->e = e;
-    l->idx = idx;
-    l->rng = (o->seed + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ (idx + 1) * 0x1234567u;
-    l->end_seq = o->size / o->block / o->n_queues;
-    l->slots = calloc(o->depth, sizeof(*l->slots));
-    l->free_slots = calloc(o->depth, sizeof(*l->free_slots));
-    if (!l->slots || !l->free_slots) {
-        return fail(err, -ENOMEM, "OutOfMemory", "no memory for a queue");
-    }
-    uint8_t *mem = o->client ? vu_client_mem(o->client) : e->raw_mem;
-    for (unsigned i = 0; i < o->depth; i++) {
-        l->slots[i].buf = mem + ((uint64_t)idx * o->depth + i) * o->block;
-        l->free_slots[l->n_free++] = o->depth - 1 - i;
-        if (!o->oracle) {
-            memset(l->slots[i].buf, (int)(0x40 + i % 64), o->block);
-        }
-    }
-    if (!o->client) {
-        struct io_uring_params p = {.flags = IORING_SETUP_SINGLE_ISSUER |
-                                             IORING_SETUP_DEFER_TASKRUN |
-                                             IORING_SETUP_R_DISABLED};
-        int rc = io_uring_queue_init_params(o->depth, &l->ring, &p);
-        if (rc < 0) {
-            return fail(err, rc, "RingFailed", "io_uring: %s", strerror(-rc));
-        }
+    return (uint64_t)p->n_jobs * p->depth * p->block;
+}
+
+static int make_job(struct job *j, unsigned idx, struct vu_client *c,
+                    const struct load_pattern *p, uint64_t size, struct err *err)
+{
+    j->p = p;
+    j->c = c;
+    j->idx = idx;
+    j->n_blocks = size / p->n_jobs / p->block;
+    j->from = j->n_blocks * p->block * idx;
+    j->buffers = (char *)vu_client_mem(c) + (size_t)idx * p->depth * p->block;
+    j->slots = calloc(p->depth, sizeof(*j->slots));
+    if (!j->slots || j->n_blocks < p->depth) {
+        return fail(err, -EINVAL, "BadPattern", "%s: the disk is too small for %u jobs",
+                    p->name, p->n_jobs);
     }
     return 0;
 }
 
-static void *raw_main(void *ctx)
+static void add_result(struct load_result *to, const struct load_result *r)
 {
-    struct lane *l = ctx;
-    (void)io_uring_enable_rings(&l->ring); /* the thread that enables it is its issuer */
-    return lane_main(ctx);
-}
-
-static void add_result(struct vu_load_result *to, const struct vu_load_result *r)
-{
-    for (unsigned k = 0; k < 2; k++) {
-        to->n[k] += r->n[k];
-        for (unsigned b = 0; b < VU_LOAD_BUCKETS; b++) {
-            to->latency[k][b] += r->latency[k][b];
-        }
-    }
-    to->n_flush += r->n_flush;
-    to->n_zeroes += r->n_zeroes;
+    to->n_reads += r->n_reads;
+    to->n_writes += r->n_writes;
     to->bytes += r->bytes;
-    to->longest_ns = MAX(to->longest_ns, r->longest_ns);
+    to->cpu_ns += r->cpu_ns;
+    load_hist_merge(&to->read, &r->read);
+    load_hist_merge(&to->write, &r->write);
 }
 
-static int run(struct engine *e, struct lane *lanes, struct vu_load_result *ret,
-               struct err *err)
+int vu_load(struct vu_client *c, const struct load_pattern *p, uint64_t size, uint64_t ns,
+            uint64_t seed, const volatile bool *is_cancelled, struct load_result *ret,
+            struct err *err)
 {
-    const struct vu_load_opts *o = e->o;
-    unsigned n = 0;
+    if (p->block < 512 || p->block % 512 != 0 || p->depth == 0 ||
+        p->depth > vu_client_depth(c) || p->n_jobs == 0 || p->n_jobs > LOAD_MAX_JOBS ||
+        p->read_percent > 100) {
+        return fail(err, -EINVAL, "BadPattern", "%s is no pattern for this ring", p->name);
+    }
+    AUTO_FREE struct job *jobs = calloc(p->n_jobs, sizeof(*jobs));
+    if (!jobs) {
+        return fail(err, -ENOMEM, "LoadFailed", "no memory for %u jobs", p->n_jobs);
+    }
     int rc = 0;
-    uint64_t from = time_mono_ns();
-    e->end_ns = o->duration_ns > UINT64_MAX - from ? UINT64_MAX : from + o->duration_ns;
-    e->n_active = o->n_queues;
-    for (; n < o->n_queues; n++) {
-        if (pthread_create(&lanes[n].thread, NULL, o->client ? lane_main : raw_main,
-                           &lanes[n]) != 0) {
-            abort();
+    unsigned n_started = 0;
+    uint64_t start_ns = time_mono_ns();
+    for (; n_started < p->n_jobs && rc == 0; n_started++) {
+        struct job *j = &jobs[n_started];
+        j->seed = (seed + n_started + 1) * UINT64_C(0x9e3779b97f4a7c15) | 1;
+        j->end_ns = start_ns + ns;
+        j->is_cancelled = is_cancelled;
+        rc = make_job(j, n_started, c, p, size, err);
+        if (rc == 0 && pthread_create(&j->thread, NULL, job_main, j) != 0) {
+            rc = fail(err, -EAGAIN, "LoadFailed", "a thread cannot be started");
+        }
+        if (rc < 0) {
+            free(j->slots);
+            break;
         }
     }
-    for (unsigned i = 0; i < n; i++) {
-        pthread_join(lanes[i].thread, NULL);
-        add_result(ret, &lanes[i].r);
-        if (lanes[i].rc < 0 && (rc == 0 || rc == -ECANCELED)) {
-            rc = lanes[i].rc;
-            if (lanes[i].err.code < 0) {
-                (void)fail(err, rc, lanes[i].err.name, "%s", lanes[i].err.msg);
-            }
+    *ret = (struct load_result){0};
+    for (unsigned i = 0; i < n_started; i++) {
+        (void)pthread_join(jobs[i].thread, NULL);
+        if (jobs[i].err.code != 0 && rc == 0) {
+            rc = fail(err, jobs[i].err.code, jobs[i].err.name, "%s: %s", p->name,
+                      jobs[i].err.msg);
         }
+        add_result(ret, &jobs[i].ret);
+        free(jobs[i].slots);
     }
-    ret->ns = time_mono_ns() - from;
-    ret->n_resets = e->n_resets;
+    ret->ns = time_mono_ns() - start_ns;
     return rc;
-}
-
-static int run_engine(const struct vu_load_opts *o, bool is_scan, struct vu_load_result *ret,
-                      struct err *err)
-{
-    struct engine e = {.o = o,
-                       .is_scan = is_scan,
-                       .n_left = o->n_max,
-                       .hang_ns = o->hang_ns ? o->hang_ns : HANG_NS,
-                       .lock = PTHREAD_MUTEX_INITIALIZER,
-                       .changed = PTHREAD_COND_INITIALIZER};
-    memset(ret, 0, sizeof(*ret));
-    struct lane *lanes = calloc(o->n_queues, sizeof(*lanes));
-    uint64_t need = (uint64_t)o->n_queues * o->depth * o->block;
-    if (!o->client) {
-        e.raw_mem = aligned_alloc(4096, (need + 4095) / 4096 * 4096);
-    }
-    if (!lanes || (!o->client && !e.raw_mem)) {
-        free(lanes);
-        free(e.raw_mem);
-        return fail(err, -ENOMEM, "OutOfMemory", "no memory for queues");
-    }
-    int rc = o->size / o->block < o->n_queues || o->depth == 0 ||
-                     (o->client && o->depth > vu_client_depth(o->client))
-                 ? fail(err, -EINVAL, "BadOptions", "size or depth is out of range")
-                 : 0;
-    unsigned n = 0;
-    while (rc == 0 && n < o->n_queues) {
-        rc = make_lane(&e, n, &lanes[n], err);
-        n++;
-    }
-    if (rc == 0) {
-        rc = run(&e, lanes, ret, err);
-    }
-    for (unsigned i = 0; i < n; i++) {
-        if (lanes[i].ring.ring_fd > 0) {
-            io_uring_queue_exit(&lanes[i].ring);
-        }
-        free(lanes[i].slots);
-        free(lanes[i].free_slots);
-    }
-    free(lanes);
-    free(e.raw_mem);
-    return rc;
-}
-
-int vu_load_run(const struct vu_load_opts *o, struct vu_load_result *ret, struct err *err)
-{
-    return run_engine(o, false, ret, err);
-}
-
-int vu_load_check_all(const struct vu_load_opts *o, struct err *err)
-{
-    struct vu_load_result r;
-    return run_engine(o, true, &r, err);
 }
