@@ -82,7 +82,13 @@ struct blk_queue_opts {
 };
 #define BLK_BUFFER (512u << 10)
 
-/* -ENOMEM, -EMFILE, "RingFailed" (the kernel gives no io_uring). Its owner thread runs it. */
+/* Makes n rings now, which can only do what queues do; from then on this process's queues use these
+ * and no others, again and again. For a process that closes its sandbox afterwards: a ring made
+ * later could open files past any filter. */
+MUST_CHECK int blk_queue_reserve(unsigned n, unsigned depth, struct err *err);
+
+/* -ENOMEM, -EMFILE (the reserve is used up), "RingFailed" (the kernel gives no io_uring). Its owner
+ * thread runs it; it may be made and freed elsewhere. */
 MUST_CHECK int blk_queue_new(const struct blk_queue_opts *o, struct blk_queue **ret,
                              struct err *err);
 void blk_queue_free(struct blk_queue *q); /* nothing may be under way */

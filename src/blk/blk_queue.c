@@ -4,13 +4,12 @@
 #include "base/time.h"
 #include "blk/blk_int.h"
 #include "blk/blk_pool.h"
+#include "blk/blk_ring.h"
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sched.h>
 #include <string.h>
-#include <sys/eventfd.h>
 
 /* Turns of done() in one turn of the loop: an answer goes up this many layers without another
  * system call, and a done() that makes its next request at once does not hold up everything. */
@@ -41,9 +40,7 @@ struct starved {
 };
 
 struct blk_queue {
-    struct io_uring ring;
-    bool is_enabled, is_deferred; /* is_deferred: completions come when the kernel is entered */
-    pthread_t owner;              /* who ran it first */
+    struct blk_ring r;
     unsigned depth, n_io;
     unsigned cqe_flags;
     uint64_t now_ns;
@@ -65,29 +62,9 @@ struct blk_queue {
 
 /* ---- making ---- */
 
-static int ring_init(struct blk_queue *q)
-{
-    /* From what the newest kernels have to what all have. The thread that runs the queue is known
-     * only later: the ring begins disabled, and who enables it is the single issuer. */
-    static const unsigned flags[] = {
-        IORING_SETUP_R_DISABLED | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
-            IORING_SETUP_TASKRUN_FLAG,
-        IORING_SETUP_R_DISABLED | IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN |
-            IORING_SETUP_TASKRUN_FLAG,
-        IORING_SETUP_R_DISABLED,
-    };
-    int rc = -EINVAL;
-    for (size_t i = 0; i < ARRAY_LEN(flags) && rc == -EINVAL; i++) {
-        struct io_uring_params p = {.flags =
-                                        flags[i] | IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP,
-                                    .cq_entries = 4 * q->depth};
-        rc = io_uring_queue_init_params(q->depth, &q->ring, &p);
-        q->is_deferred = (flags[i] & IORING_SETUP_DEFER_TASKRUN) != 0;
-    }
-    return rc;
-}
-
 static void watch_fired(struct blk_io *io, int res);
+static void disarm_all(struct blk_queue *q);
+static int reap(struct blk_queue *q);
 
 int blk_queue_new(const struct blk_queue_opts *o, struct blk_queue **ret, struct err *err)
 {
@@ -100,28 +77,20 @@ int blk_queue_new(const struct blk_queue_opts *o, struct blk_queue **ret, struct
     q->done.tail = &q->done.head;
     q->starved.tail = &q->starved.head;
     q->now_ns = time_mono_ns();
-    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (fd < 0) {
-        int rc = -errno;
-        free(q);
-        return fail(err, rc, "RingFailed", "an eventfd for a queue: %s", strerror(-rc));
-    }
-    q->wake = (struct watch){.io = {watch_fired}, .q = q, .fd = fd, .is_used = true};
-    q->n_unarmed = 1;
     int rc = blk_pool_init(&q->pool, q, o->n_reqs ? o->n_reqs : 1024,
                            o->n_buffers ? o->n_buffers : 32);
     if (rc) {
-        close(fd);
         free(q);
         return fail(err, rc, "OutOfMemory", "no memory for the pools of a queue");
     }
-    rc = ring_init(q);
+    rc = blk_ring_open(q->depth, &q->r, err);
     if (rc) {
         blk_pool_done(&q->pool);
-        close(fd);
         free(q);
-        return fail(err, rc, "RingFailed", "io_uring: %s", strerror(-rc));
+        return rc;
     }
+    q->wake = (struct watch){.io = {watch_fired}, .q = q, .fd = q->r.wake_fd, .is_used = true};
+    q->n_unarmed = 1;
     *ret = q;
     return 0;
 }
@@ -135,11 +104,10 @@ void blk_queue_free(struct blk_queue *q)
     while (__atomic_load_n(&q->n_posting, __ATOMIC_ACQUIRE) > 0) {
         sched_yield();
     }
-    if (q->is_enabled && !pthread_equal(q->owner, pthread_self())) {
-        q->ring.int_flags = 0; /* the number of a registered ring is the owner's, not ours */
+    if (q->r.is_reserved) {
+        disarm_all(q);
     }
-    io_uring_queue_exit(&q->ring);
-    close(q->wake.fd);
+    blk_ring_close(&q->r);
     blk_pool_done(&q->pool);
     free(q->timers);
     free(q);
@@ -225,11 +193,11 @@ void blk_queue_wait_tier(struct blk_queue *q, enum blk_tier tier, blk_watch_fn f
 
 static struct io_uring_sqe *get_sqe(struct blk_queue *q)
 {
-    struct io_uring_sqe *sqe = io_uring_get_sqe(&q->ring);
-    if (!sqe && q->is_enabled) {
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&q->r.ring);
+    if (!sqe) {
         q->stats.n_enter++;
-        (void)io_uring_submit(&q->ring); /* what fails shows again at the turn's end */
-        sqe = io_uring_get_sqe(&q->ring);
+        (void)io_uring_submit(&q->r.ring); /* what fails shows again at the turn's end */
+        sqe = io_uring_get_sqe(&q->r.ring);
     }
     return sqe;
 }
@@ -362,6 +330,29 @@ void blk_queue_unwatch(struct blk_queue *q, unsigned id)
     }
 }
 
+/* A ring of the reserve goes back without anything in it. */
+static void disarm_all(struct blk_queue *q)
+{
+    q->wake.fn = NULL;
+    for (size_t i = 0; i <= BLK_MAX_WATCHES; i++) {
+        struct watch *w = i < BLK_MAX_WATCHES ? &q->watches[i] : &q->wake;
+        struct io_uring_sqe *sqe = w->is_armed ? get_sqe(q) : NULL;
+        w->fn = NULL;
+        if (sqe) {
+            io_uring_prep_poll_remove(sqe, (uint64_t)(uintptr_t)&w->io);
+            io_uring_sqe_set_data(sqe, NULL);
+        }
+    }
+    for (size_t i = 0; i <= BLK_MAX_WATCHES; i++) {
+        const struct watch *w = i < BLK_MAX_WATCHES ? &q->watches[i] : &q->wake;
+        while (w->is_armed) {
+            int rc = io_uring_submit_and_wait(&q->r.ring, 1);
+            assert(rc >= 0 || rc == -EINTR || rc == -EAGAIN || rc == -EBUSY);
+            (void)reap(q);
+        }
+    }
+}
+
 /* ---- timers ---- */
 
 static bool timer_before(const struct timer *a, const struct timer *b)
@@ -470,7 +461,7 @@ static int reap(struct blk_queue *q)
 {
     unsigned head = 0, n = 0;
     struct io_uring_cqe *cqe = NULL;
-    io_uring_for_each_cqe(&q->ring, head, cqe)
+    io_uring_for_each_cqe(&q->r.ring, head, cqe)
     {
         struct blk_io *io = io_uring_cqe_get_data(cqe);
         n++;
@@ -483,7 +474,7 @@ static int reap(struct blk_queue *q)
         }
         io->fn(io, cqe->res);
     }
-    io_uring_cq_advance(&q->ring, n);
+    io_uring_cq_advance(&q->r.ring, n);
     return (int)n;
 }
 
@@ -505,44 +496,29 @@ static bool is_work_left(struct blk_queue *q)
            blk_pool_has_due(&q->pool);
 }
 
-static int enable(struct blk_queue *q)
-{
-    /* liburing 2.3 declares io_uring_enable_rings() and does not export it. */
-    int rc =
-        io_uring_register((unsigned)q->ring.ring_fd, IORING_REGISTER_ENABLE_RINGS, NULL, 0);
-    if (rc < 0) {
-        return rc;
-    }
-    q->is_enabled = true;
-    q->owner = pthread_self();
-    (void)io_uring_register_ring_fd(&q->ring); /* cheaper calls where it is there */
-    return 0;
-}
-
 /* Enters the kernel when there is a reason to. */
 static int enter(struct blk_queue *q, uint64_t timeout_ns)
 {
-    unsigned n_ready = io_uring_sq_ready(&q->ring);
-    if (io_uring_cq_ready(&q->ring) > 0) {
+    unsigned n_ready = io_uring_sq_ready(&q->r.ring);
+    if (io_uring_cq_ready(&q->r.ring) > 0) {
         timeout_ns = 0;
     }
     if (timeout_ns == 0) {
-        unsigned flags = IO_URING_READ_ONCE(*q->ring.sq.kflags);
+        unsigned flags = IO_URING_READ_ONCE(*q->r.ring.sq.kflags);
         if (n_ready == 0 && !(flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW))) {
             return 0;
         }
         q->stats.n_enter++;
-        return q->is_deferred ? io_uring_submit_and_get_events(&q->ring)
-                              : io_uring_submit(&q->ring);
+        return io_uring_submit_and_get_events(&q->r.ring);
     }
     q->stats.n_enter++;
     if (timeout_ns == UINT64_MAX) {
-        return io_uring_submit_and_wait(&q->ring, 1);
+        return io_uring_submit_and_wait(&q->r.ring, 1);
     }
     struct __kernel_timespec ts = {.tv_sec = (int64_t)(timeout_ns / NS_PER_S),
                                    .tv_nsec = (int64_t)(timeout_ns % NS_PER_S)};
     struct io_uring_cqe *cqe = NULL;
-    return io_uring_submit_and_wait_timeout(&q->ring, &cqe, 1, &ts, NULL);
+    return io_uring_submit_and_wait_timeout(&q->r.ring, &cqe, 1, &ts, NULL);
 }
 
 static uint64_t wait_ns(struct blk_queue *q, uint64_t timeout_ns)
@@ -559,12 +535,6 @@ static uint64_t wait_ns(struct blk_queue *q, uint64_t timeout_ns)
 
 int blk_queue_run(struct blk_queue *q, uint64_t timeout_ns)
 {
-    if (!q->is_enabled) {
-        int rc = enable(q);
-        if (rc < 0) {
-            return rc;
-        }
-    }
     if (q->n_unarmed > 0) {
         arm_all(q);
     }
