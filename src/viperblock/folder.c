@@ -19,7 +19,7 @@ struct folder {
 };
 
 static const char *const kind_names[FOLDER_KIND_N] = {"volumes", "images"};
-static const char *const synced_files[] = {"data", "meta.json", "unregistered"};
+static const char *const synced_files[] = {"data", "map", "aside", "meta.json", "unregistered"};
 
 static int failed(struct err *err, const char *what, const char *name)
 {
@@ -319,6 +319,49 @@ int folder_remove_file(struct folder *f, enum folder_kind k, struct str id, cons
         return errno == ENOENT ? 0 : failed(err, "removing", name);
     }
     return fsync(dir) == 0 ? 0 : failed(err, "syncing", folder);
+}
+
+int folder_replace_file(struct folder *f, enum folder_kind k, struct str id, const char *name,
+                        int (*fill)(void *ctx, int fd, struct err *err), void *ctx,
+                        struct err *err)
+{
+    char folder[NAME_SIZE], tmp[NAME_SIZE];
+    name_of(folder, "", id);
+    name_of(tmp, TMP_PREFIX, str_c(name));
+    AUTO_FD dir = openat(f->kinds[k], folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir < 0) {
+        return failed(err, "opening", folder);
+    }
+    AUTO_FD file = openat(dir, tmp, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (file < 0) {
+        return failed(err, "making", name);
+    }
+    int rc = fill(ctx, file, err);
+    if (rc == 0 &&
+        (fsync(file) != 0 || renameat(dir, tmp, dir, name) != 0 || fsync(dir) != 0)) {
+        rc = failed(err, "writing", name);
+    }
+    if (rc != 0) {
+        (void)unlinkat(dir, tmp, 0);
+    }
+    return rc;
+}
+
+static int fill_text(void *ctx, int fd, struct err *err)
+{
+    const struct str *text = ctx;
+    int rc = file_write_all(fd, text->p, text->n);
+    if (rc != 0) {
+        errno = -rc;
+        return failed(err, "writing", "a file");
+    }
+    return 0;
+}
+
+int folder_replace_text(struct folder *f, enum folder_kind k, struct str id, const char *name,
+                        struct str text, struct err *err)
+{
+    return folder_replace_file(f, k, id, name, fill_text, &text, err);
 }
 
 struct each_ctx {

@@ -56,6 +56,15 @@ MUST_CHECK int folder_write_file(int fd, const char *name, struct str text, stru
 MUST_CHECK int folder_remove_file(struct folder *f, enum folder_kind k, struct str id,
                                   const char *name, struct err *err);
 
+/* Makes or replaces one file of a published folder in one durable step: 'fill' writes it. Two
+ * threads must not do so for one file at once. */
+MUST_CHECK int folder_replace_file(struct folder *f, enum folder_kind k, struct str id,
+                                   const char *name,
+                                   int (*fill)(void *ctx, int fd, struct err *err), void *ctx,
+                                   struct err *err);
+MUST_CHECK int folder_replace_text(struct folder *f, enum folder_kind k, struct str id,
+                                   const char *name, struct str text, struct err *err);
+
 /* Calls fn for every published id. */
 MUST_CHECK int folder_each(const struct folder *f, enum folder_kind k,
                            void (*fn)(void *ctx, struct str id), void *ctx, struct err *err);

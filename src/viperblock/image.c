@@ -3,10 +3,12 @@
 #include "model/instance.h"
 #include "model/keys.h"
 #include "model/volume.h"
+#include "viperblock/base.h"
 #include "viperblock/copy.h"
+#include "viperblock/gc.h"
 #include "viperblock/import_run.h"
 #include "viperblock/meta.h"
-#include "viperblock/vb_int.h"
+#include "viperblock/snapshot.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -19,24 +21,6 @@ LOG_MODULE("viperblock.image");
 #define TELL_EVERY      (200 * NS_PER_MS)
 /* In a published folder: the store may not know the image yet. */
 #define MARK            "unregistered"
-
-bool image_of_snapshot(struct vb *vb, struct arena *a, struct str snapshot_id,
-                       struct str *ret_image_id)
-{
-    bool found = false;
-    view_lock(vb->view);
-    omap_foreach_prefix(n, view_map(vb->view), STR("spec/snapshot/"))
-    {
-        const struct view_entry *e = omap_value(n);
-        const struct snapshot *s = e->obj;
-        if (s && str_eq(s->id, snapshot_id) && s->image_id.n > 0) {
-            *ret_image_id = arena_str_dup(a, s->image_id);
-            found = true;
-        }
-    }
-    view_unlock(vb->view);
-    return found;
-}
 
 /* --- the reconciler -------------------------------------------------------------------------
  */
@@ -56,14 +40,13 @@ static int put_status(struct vb *vb, struct arena *a, const struct image *i, con
 }
 
 /* The name is given back by whoever asked for the removal; a claim that is somebody else's now
- * stays. */
+ * stays, and so does the snapshot, as in AWS. */
 static int forget(struct vb *vb, struct arena *a, const struct view_entry *e)
 {
     struct err err = ERR_INIT;
     const struct image *i = e->obj;
     struct kv_op ops[] = {
         {.type = KV_DELETE, .key = e->key},
-        {.type = KV_DELETE, .key = key_spec(a, "snapshot", i->account, i->snapshot_id)},
         {.type = KV_DELETE, .key = key_status(a, "image", i->account, i->id)},
     };
     struct kv_cmp same = {.key = e->key, .mod_rev = e->mod_rev};
@@ -74,28 +57,47 @@ static int forget(struct vb *vb, struct arena *a, const struct view_entry *e)
     return rc;
 }
 
-int image_reconcile(struct vb *vb, struct arena *a, struct str key)
+/* The record goes at once; the base when no volume reads through it any more. */
+static int remove_image_base(struct vb *vb, struct arena *a, const struct view_entry *e)
 {
     struct err err = ERR_INIT;
+    const struct image *i = e->obj;
+    int rc = 0;
+    if (folder_has(vb->folder, FOLDER_IMAGE, i->id)) {
+        rc = folder_replace_text(vb->folder, FOLDER_IMAGE, i->id, IMAGE_REMOVED,
+                                 STR("the image is gone: its base goes when it is not read\n"),
+                                 &err);
+    }
+    if (rc != 0) {
+        log_warn("image.remove_failed", KV_STR("image", i->id), KV_ERR(&err));
+        return rc;
+    }
+    struct str id = arena_str_dup(a, i->id);
+    rc = forget(vb, a, e);
+    if (rc == 0) {
+        log_info("image.removed", KV_STR("image", id));
+        gc_base(vb, id);
+    }
+    return rc;
+}
+
+int image_reconcile(struct vb *vb, struct arena *a, struct str key)
+{
     const struct view_entry *e = vb_get(vb, key);
     if (!e) {
         return 0;
     }
     const struct image *i = e->obj;
+    bool is_import = i->source.n == 0;
     int rc = 0;
     if (!id_is_wellformed(i->id, "ami")) {
         rc = 0;
     } else if (str_eqc(i->want, "deleted")) {
-        rc = folder_remove(vb->folder, FOLDER_IMAGE, i->id, &err);
-        if (rc != 0) {
-            log_warn("image.remove_failed", KV_STR("image", i->id), KV_ERR(&err));
-        } else {
-            rc = forget(vb, a, e);
-            log_info("image.removed", KV_STR("image", i->id));
-        }
-    } else if (folder_has(vb->folder, FOLDER_IMAGE, i->id)) {
+        rc = remove_image_base(vb, a, e);
+    } else if (is_import && (folder_has(vb->folder, FOLDER_IMAGE, i->id) ||
+                             snap_is_completed(vb, a, i->account, i->snapshot_id))) {
         rc = put_status(vb, a, i, "available", "");
-    } else {
+    } else if (is_import) {
         log_error("image.lost", KV_STR("image", i->id));
         rc = put_status(vb, a, i, "failed", "the image's file is gone");
     }
@@ -320,12 +322,16 @@ static int register_image(struct vb *vb, struct arena *a, const struct image *i,
     AUTO_BUF spec, snap, status;
     struct snapshot s = {.id = i->snapshot_id,
                          .account = i->account,
+                         .generation = 1,
+                         .want = STR("present"),
+                         .source = STR("image"),
                          .volume_id = STR("vol-ffffffff"),
                          .description = arena_fmt(a, "Created for image %.*s", STR_ARG(i->id)),
                          .image_id = i->id,
+                         .node = str_c(vb->o.node),
                          .size_gib = (i->size + GIB - 1) / GIB,
-                         .create_ns = i->create_ns,
-                         .state = STR("completed")};
+                         .size = i->size,
+                         .create_ns = i->create_ns};
     struct image_status st = {
         .id = i->id, .state = STR("available"), .reason = STR(""), .node = str_c(vb->o.node)};
     buf_init(&spec, KV_MAX_VALUE);
@@ -399,7 +405,7 @@ static int import_into(struct vb *vb, struct arena *a, struct import *im, int di
     push_progress(im, "commit", 0, 1);
     rc = write_files(i, *ret_format, dir, err);
     rc = rc != 0 ? rc : folder_publish(vb->folder, FOLDER_IMAGE, i->id, dir, err);
-    return rc;
+    return rc != 0 ? rc : base_complete(vb, i->id, i->size, err);
 }
 
 static int import(struct vb *vb, struct arena *a, struct import *im, const char **ret_format,
@@ -503,9 +509,26 @@ static int remove_image(struct vb *vb, struct arena *a, struct str id, struct er
     struct image i = *(const struct image *)e->obj;
     struct kv_item claim;
     i.want = STR("deleted");
-    struct kv_cmp same[2] = {{.key = e->key, .mod_rev = e->mod_rev}};
-    struct kv_op ops[2] = {{.type = KV_PUT, .key = e->key}};
+    struct kv_cmp same[3] = {{.key = e->key, .mod_rev = e->mod_rev}};
+    struct kv_op ops[3] = {{.type = KV_PUT, .key = e->key}};
     size_t n = 1;
+    AUTO_BUF snap;
+    buf_init(&snap, KV_MAX_VALUE);
+    const struct view_entry *s = vb_get(vb, key_spec(a, "snapshot", i.account, i.snapshot_id));
+    if (s) { /* the operator's way takes everything along */
+        struct snapshot x = *(const struct snapshot *)s->obj;
+        x.want = STR("deleted");
+        x.generation++;
+        same[n] = (struct kv_cmp){.key = s->key, .mod_rev = s->mod_rev};
+        ops[n++] = (struct kv_op){.type = KV_PUT, .key = s->key};
+        int r = rec_save(&snapshot_desc, &x, &snap, err);
+        ops[n - 1].value = buf_str(&snap);
+        if (r != 0) {
+            view_unref(s);
+            view_unref(e);
+            return r;
+        }
+    }
     struct str name_key = key_claim(a, "imagename", i.account, i.name);
     if (kv_get(vb->o.kv, a, name_key, &claim, NULL) == 0 && str_eq(claim.value, i.id)) {
         same[n] = (struct kv_cmp){.key = name_key, .mod_rev = claim.mod_rev};
@@ -514,6 +537,9 @@ static int remove_image(struct vb *vb, struct arena *a, struct str id, struct er
     int rc = rec_save(&image_desc, &i, &out, err);
     ops[0].value = buf_str(&out);
     rc = rc != 0 ? rc : kv_txn(vb->o.kv, same, n, ops, n, NULL, err);
+    if (s) {
+        view_unref(s);
+    }
     view_unref(e);
     return rc;
 }

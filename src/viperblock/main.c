@@ -11,8 +11,8 @@
 #define SPINIFEX_VERSION "0"
 #endif
 
-/* spx-viperblock-import lies beside this program. */
-static int find_helper(char *out, size_t size, struct err *err)
+/* Our helpers lie beside this program. */
+static int find_helper(const char *name, char *out, size_t size, struct err *err)
 {
     char self[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -21,8 +21,7 @@ static int find_helper(char *out, size_t size, struct err *err)
     }
     self[n] = '\0';
     char *slash = strrchr(self, '/');
-    int len = snprintf(out, size, "%.*s/spx-viperblock-import", (int)(slash ? slash - self : 0),
-                       self);
+    int len = snprintf(out, size, "%.*s/%s", (int)(slash ? slash - self : 0), self, name);
     if (len < 0 || (size_t)len >= size || access(out, X_OK) != 0) {
         return fail(err, -ENOENT, "OpenFailed", "%s is missing or cannot be run", out);
     }
@@ -53,18 +52,24 @@ static int drop_root(const struct config *cfg, struct err *err)
     return service_drop_user(uid, uid, &shared, 1, 0, err);
 }
 
+static uint32_t gateway_uid(const struct config *cfg)
+{
+    return cfg->uid_base == 0 ? 0 : (uint32_t)(cfg->uid_base + CONFIG_UID_AWSGW);
+}
+
 static int run(struct service *s, struct err *err)
 {
     AUTO(config_freep) struct config *cfg = NULL;
     AUTO(arena_freep) struct arena *a = arena_new(ARENA_REQUEST_MAX);
     AUTO(kv_closep) struct kv *kv = NULL;
-    char helper[PATH_MAX];
+    char helper[PATH_MAX], data_exe[PATH_MAX];
     int rc = config_load(s->config_path, &cfg, err);
     if (rc != 0) {
         return rc;
     }
     const char *folder = config_data_path(a, cfg, "viperblock");
-    rc = find_helper(helper, sizeof(helper), err);
+    rc = find_helper("spx-viperblock-import", helper, sizeof(helper), err);
+    rc = rc != 0 ? rc : find_helper("spx-viperblock-data", data_exe, sizeof(data_exe), err);
     rc = rc != 0 ? rc : prepare_folder(cfg, folder, err);
     rc = rc != 0 ? rc : drop_root(cfg, err);
     rc = rc != 0 ? rc : kv_open_remote(config_run_path(a, cfg, "state.sock"), &kv, err);
@@ -77,7 +82,13 @@ static int run(struct service *s, struct err *err)
                         .data_dir = folder,
                         .socket_path = config_run_path(a, cfg, "viperblock.sock"),
                         .node = cfg->node,
-                        .helper = helper};
+                        .helper = helper,
+                        .data_exe = data_exe,
+                        .run_dir = config_run_path(a, cfg, "viperblock"),
+                        .s3_socket = config_run_path(a, cfg, RUN_S3_SOCKET),
+                        .root_key = config_data_path(a, cfg, DATA_VIPERBLOCK_ROOT_KEY),
+                        .gateway_uid = gateway_uid(cfg),
+                        .is_full_reported = cfg->is_full_reported};
     AUTO(vb_freep) struct vb *vb = NULL;
     rc = vb_new(&o, &vb, err);
     if (rc != 0) {

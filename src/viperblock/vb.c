@@ -3,16 +3,25 @@
 #include "base/vec.h"
 #include "model/keys.h"
 #include "model/obj.h"
+#include "viperblock/base.h"
 #include "viperblock/copy.h"
+#include "viperblock/gc.h"
+#include "viperblock/snapshot.h"
+#include "viperblock/store.h"
 #include "viperblock/vb_int.h"
+#include "viperblock/vols.h"
 #include <assert.h>
 #include <errno.h>
 
 LOG_MODULE("viperblock");
 
-#define N_THREADS        4u
+#define N_THREADS        8u
 #define N_IMPORT_THREADS 2u
+#define N_FETCH_THREADS  4u
+#define N_UPLOAD_THREADS 4u
+#define N_LONG_THREADS   2u
 #define MAX_QUEUE        4096u
+#define TICK_EVERY       NS_PER_S
 #define MAX_IMPORTS      32u
 #define VIEW_TIMEOUT     (30 * NS_PER_S)
 #define RETRY_MIN        (500 * NS_PER_MS)
@@ -36,9 +45,28 @@ void vb_touch(struct vb *vb, struct str key)
     }
 }
 
+/* Keys that are worked on: of the store, "proc/<name>" of data processes, "gc/..." of the store's
+ * blocks. */
+static const struct {
+    const char *prefix;
+    int (*reconcile)(struct vb *vb, struct arena *a, struct str key);
+} kinds[] = {
+    {"spec/volume/", volume_reconcile},
+    {"spec/image/", image_reconcile},
+    {"spec/snapshot/", snapshot_reconcile},
+    {"proc/", proc_reconcile},
+    {"gc/", gc_reconcile},
+};
+
 static bool is_ours(struct str key)
 {
-    return str_has_prefixc(key, "spec/volume/") || str_has_prefixc(key, "spec/image/");
+    return str_has_prefixc(key, "spec/volume/") || str_has_prefixc(key, "spec/image/") ||
+           str_has_prefixc(key, "spec/snapshot/");
+}
+
+int proc_reconcile(struct vb *vb, struct arena *a, struct str key)
+{
+    return vols_reconcile_proc(vb->vols, a, str_skip(key, sizeof("proc/") - 1));
 }
 
 static void on_change(void *ctx, const struct view_entry *old, const struct view_entry *now)
@@ -56,6 +84,14 @@ const struct view_entry *vb_get(struct vb *vb, struct str key)
     e = e && e->obj ? view_ref(e) : NULL;
     view_unlock(vb->view);
     return e;
+}
+
+bool vb_get_exists(struct vb *vb, struct str key)
+{
+    view_lock(vb->view);
+    bool is_there = view_get(vb->view, key) != NULL;
+    view_unlock(vb->view);
+    return is_there;
 }
 
 int vb_put_rec(struct vb *vb, struct str key, const struct rec_desc *d, const void *rec,
@@ -147,8 +183,11 @@ static void job_work(void *ctx)
         return;
     }
     AUTO(arena_freep) struct arena *a = arena_new(VB_ARENA_MAX);
-    j->result = str_has_prefixc(key, "spec/volume/") ? volume_reconcile(j->vb, a, key)
-                                                     : image_reconcile(j->vb, a, key);
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        if (str_has_prefixc(key, kinds[i].prefix)) {
+            j->result = kinds[i].reconcile(j->vb, a, key);
+        }
+    }
 }
 
 static void job_done(void *ctx)
@@ -238,6 +277,14 @@ static void on_room(void *ctx)
     loop_timer_set(vb->room_timer, time_mono_ns() + ROOM_EVERY);
 }
 
+static void on_tick(void *ctx)
+{
+    struct vb *vb = ctx;
+    vols_tick(vb->vols);
+    snapshot_tick(vb);
+    loop_timer_set(vb->tick_timer, time_mono_ns() + TICK_EVERY);
+}
+
 /* --- life -----------------------------------------------------------------------------------
  */
 
@@ -259,8 +306,14 @@ void vb_free(struct vb *vb)
         return;
     }
     atomic_store(&vb->is_stopping, true);
+    if (vb->vols) {
+        vols_stop(vb->vols);
+    }
     pool_free(vb->import_pool);
     pool_free(vb->pool);
+    pool_free(vb->long_pool);
+    pool_free(vb->upload_pool);
+    pool_free(vb->fetch_pool);
     view_close(vb->view);
     drain_loop(vb->o.loop);
     assert(vb->calls.n == 0);
@@ -270,6 +323,12 @@ void vb_free(struct vb *vb)
     drain_loop(vb->o.loop);
     loop_timer_free(vb->retry_timer);
     loop_timer_free(vb->room_timer);
+    loop_timer_free(vb->tick_timer);
+    vols_free(vb->vols);
+    bases_free(vb->bases);
+    longs_free(vb->longs);
+    store_free(vb->store);
+    keys_close(vb->keys);
     omap_free(vb->jobs, job_free);
     for (size_t i = 0; i < vb->touched.n; i++) {
         free(vb->touched.v[i]);
@@ -296,8 +355,10 @@ static void touch_all(struct vb *vb)
 
 int vb_new(const struct vb_opts *o, struct vb **ret, struct err *err)
 {
-    static const char *const prefixes[] = {"spec/volume/", "spec/image/", "spec/snapshot/",
-                                           "status/volume/", "status/image/"};
+    static const char *const prefixes[] = {
+        "spec/volume/",     "spec/image/",    "spec/snapshot/",
+        "spec/volmod/",     "status/volume/", "status/image/",
+        "status/snapshot/", "status/volmod/", "status/instance/"};
     static const struct view_ops ops = {
         .parse = model_parse, .free = model_free, .on_change = on_change};
     struct vb *vb = calloc(1, sizeof(*vb));
@@ -312,6 +373,10 @@ int vb_new(const struct vb_opts *o, struct vb **ret, struct err *err)
     vb->jobs = omap_new();
     vb->retry_timer = loop_timer_new(o->loop, on_retry, vb);
     vb->room_timer = loop_timer_new(o->loop, on_room, vb);
+    vb->tick_timer = loop_timer_new(o->loop, on_tick, vb);
+    vb->bases = bases_new();
+    vb->store = store_new();
+    vb->longs = longs_new();
     AUTO(vb_freep) struct vb *owned = vb;
     int rc = folder_open(o->data_dir, &vb->folder, err);
     rc = rc != 0 ? rc : folder_clean(vb->folder, err);
@@ -320,14 +385,25 @@ int vb_new(const struct vb_opts *o, struct vb **ret, struct err *err)
                              &vb->view, err);
     rc = rc != 0 ? rc : image_settle(vb, err);
     rc = rc != 0 ? rc : volume_report_orphans(vb, err);
+    if (rc == 0 && o->root_key) {
+        rc = keys_open_file_or_wait(o->root_key, &vb->keys, err);
+    }
+    struct vols_opts vo = {
+        .vb = vb, .loop = o->loop, .run_dir = o->run_dir, .exe = o->data_exe};
+    rc = rc != 0 ? rc : vols_new(&vo, &vb->vols, err);
     if (rc != 0) {
         return rc;
     }
     vb->pool = pool_new("vb-work", N_THREADS, MAX_QUEUE);
+    vb->fetch_pool = pool_new("vb-fetch", N_FETCH_THREADS, MAX_QUEUE);
+    vb->upload_pool = pool_new("vb-upload", N_UPLOAD_THREADS, MAX_QUEUE);
+    vb->long_pool = pool_new("vb-long", N_LONG_THREADS, MAX_QUEUE);
     vb->import_pool = pool_new("vb-import", N_IMPORT_THREADS, MAX_IMPORTS);
     touch_all(vb);
+    gc_start(vb);
     loop_timer_set(vb->room_timer,
                    time_mono_ns() + NS_PER_S); /* the service has said "ok" by then */
+    loop_timer_set(vb->tick_timer, time_mono_ns() + TICK_EVERY);
     rc = calls_start(vb, err);
     if (rc != 0) {
         return rc;

@@ -16,6 +16,12 @@ struct vb_opts {
     struct service *service; /* for health and log.level; NULL in tests */
     const char *data_dir, *socket_path, *node;
     const char *helper;      /* path of spx-viperblock-import */
+    const char *data_exe;    /* of spx-viperblock-data */
+    const char *run_dir;     /* of data processes: "<run_dir>/viperblock" */
+    const char *s3_socket;   /* of the object store; NULL = there is none: no snapshots */
+    const char *root_key;    /* file of the root key, may come later; NULL = never */
+    uint32_t gateway_uid;    /* who else may ask for blocks of snapshots; 0 = nobody */
+    bool is_full_reported;   /* a full disk is an error in the guest; else it waits for room */
     uint64_t max_image_size; /* 0 = VB_MAX_IMAGE_SIZE */
 };
 #define VB_MAX_IMAGE_SIZE (UINT64_C(2) << 40)
