@@ -333,7 +333,7 @@ int commit_eval_move(struct cbatch *b, struct cop *op, struct err *err)
         return op->is_tombstone_needed ? leave_abort(b, &r, err) : 0;
     }
     if (op->new_body) {
-        memcpy(r.body.drive, op->new_body->drive, sizeof(r.body.drive));
+        r.body = *op->new_body;
     }
     r.origin_lsn = r.origin_lsn ? r.origin_lsn : src->lsn;
     r.time_ns = src->time_ns;

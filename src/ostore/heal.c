@@ -224,6 +224,9 @@ static void begin_pass(struct heal *h, unsigned drive)
 
 static void end_pass(struct heal *h, int rc, const struct err *err)
 {
+    if (h->o.over) {
+        h->o.over(h->o.ctx);
+    }
     pthread_mutex_lock(&h->lock);
     h->status.drive = DRIVES_MAX;
     if (rc != -ECANCELED) {
@@ -294,6 +297,55 @@ static void move_off(struct heal *h, uint32_t drives)
     end_pass(h, rc, &err);
 }
 
+static bool are_all_well(struct heal *h)
+{
+    for (unsigned i = 0; i < drives_n(h->drives); i++) {
+        if (drives_state(h->drives, i) != DRIVE_OK) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* One that cannot be read is left: a scrub says so. */
+static int recode_all(struct heal *h, struct err *err)
+{
+    struct heal_cursor c = {.n = 0};
+    for (;;) {
+        struct heal_body b = {.lsn = 0};
+        if (is_stopping(h)) {
+            return -ECANCELED;
+        }
+        arena_reset(h->arena);
+        int rc = h->o.next(h->o.ctx, &c, h->arena, &b, err);
+        if (rc <= 0) {
+            return rc;
+        }
+        struct err why = ERR_INIT;
+        rc = h->o.recode(h->o.ctx, &b, pace, h, &why);
+        pthread_mutex_lock(&h->lock);
+        h->status.n_bodies++;
+        h->status.n_recoded += rc == 0;
+        pthread_mutex_unlock(&h->lock);
+        bool is_lost = rc == -EIO && str_eqc(STR("BodyLost"), why.name);
+        if (rc < 0 && rc != -ENOENT && !is_lost) {
+            return fail(err, rc, why.name ? why.name : "HealFailed", "%s", why.msg);
+        }
+        heal_bad(h);
+    }
+}
+
+static void recode(struct heal *h)
+{
+    struct err err = ERR_INIT;
+    begin_pass(h, DRIVES_MAX);
+    int rc = recode_all(h, &err);
+    if (rc < 0) {
+        h->o.still_weak(h->o.ctx);
+    }
+    end_pass(h, rc, &err);
+}
+
 static void wait_for_work(struct heal *h)
 {
     uint64_t until = time_mono_ns() + MIN(LOOK_NS, h->o.retry_ns);
@@ -323,6 +375,10 @@ static void *run(void *ctx)
         uint32_t away = given_up(h);
         if (away && time_mono_ns() >= h->retry_ns && !is_stopping(h)) {
             move_off(h, away);
+        }
+        if (h->o.recode && time_mono_ns() >= h->retry_ns && !is_stopping(h) &&
+            are_all_well(h) && h->o.has_weak(h->o.ctx)) {
+            recode(h);
         }
         wait_for_work(h);
     }

@@ -45,9 +45,19 @@ struct heal_opts {
      * more. Bodies that are committed after the pass began need not be seen. */
     int (*next)(void *ctx, struct heal_cursor *io, struct arena *a, struct heal_body *ret,
                 struct err *err);
+    /* The pass is over, for now: what next() gave last is let go. May be NULL. */
+    void (*over)(void *ctx);
     /* b->body.drive has changed: commit OREC_FILE_MOVED (durably) if the body is still there.
      * -ENOENT: it is not, and the new files are removed. */
     int (*moved)(void *ctx, const struct heal_body *b, struct err *err);
+    /* Bodies with a weaker code than new ones have (drives were away when they were written):
+     * all are looked at when has_weak() says so and all drives are well; recode() writes one anew
+     * ('pace' as in struct shard_verify; -ENOENT: it is well, or gone; -EAGAIN: not now).
+     * has_weak() forgets; still_weak(): it was not done. NULL: never. */
+    bool (*has_weak)(void *ctx);
+    void (*still_weak)(void *ctx);
+    int (*recode)(void *ctx, const struct heal_body *b,
+                  bool (*pace)(void *ctx, uint64_t n_bytes), void *pace_ctx, struct err *err);
     /* Too few shards of it are left. May be NULL. */
     void (*lost)(void *ctx, const struct heal_body *b, const struct err *err);
 };
@@ -63,8 +73,8 @@ struct heal_status {
     uint32_t healing;  /* bits of drives */
     unsigned drive;    /* of the pass at hand; DRIVES_MAX: none */
     uint64_t n_bodies; /* seen in this pass, since this start */
-    uint64_t n_rebuilt, n_moved, n_bytes,
-        n_lost;        /* shards, shards, bytes, bodies: since start */
+    uint64_t n_rebuilt, n_moved, n_bytes, n_lost,
+        n_recoded;     /* shards, shards, bytes, bodies, bodies: since start */
     uint64_t n_queued; /* bad bodies that wait */
     uint64_t n_dropped;
     char why[200]; /* what the last pass failed with; "" when it did not */

@@ -78,6 +78,27 @@ static int bury_file(struct itx *t, const struct ival *v, const uint8_t *pin, st
     return 0;
 }
 
+/* A copy of a record: its body is another one when that was written anew (recode.h). */
+static int bury_replaced(struct itx *t, const struct ival *old, const struct ival *v,
+                         const uint8_t *pin, struct err *err)
+{
+    struct ipeek p;
+    struct orec before, now;
+    if (index_peek(old->head, &p) < 0) {
+        return fail(err, -EUCLEAN, "IndexDamaged",
+                    "the head of a value of the index is broken");
+    }
+    if (!p.is_file) {
+        return 0;
+    }
+    int rc = ival_rec(old, t->a, &before, err);
+    rc = rc < 0 ? rc : ival_rec(v, t->a, &now, err);
+    if (rc < 0 || memcmp(before.body.id, now.body.id, OREC_ID_SIZE) == 0) {
+        return rc;
+    }
+    return bury_file(t, old, pin, err);
+}
+
 /* What the version or part was stops to be. 'keeps_body': another record has the files now. */
 static int died(struct itx *t, const struct ival *v, const uint8_t *pin, bool keeps_body,
                 struct err *err)
@@ -209,6 +230,7 @@ static int replace_same(struct itx *t, const struct ikey *k, const struct ival *
         add_live(t, v, true);
         add_bytes(t, p, v->kind, 1);
         v->since = MIN(v->since, old->since);
+        rc = bury_replaced(t, old, v, NULL, err);
     } else {
         v->since = MIN(v->since, old->since); /* a tombstone must cover both */
         rc = kill_version(t, old, false, err);
@@ -495,6 +517,9 @@ static int apply_single(struct itx *t, const struct irec *r, const struct ikey *
         }
         v.since = MIN(v.since, old.since);
         rc = died(t, &old, pin, v.origin == old.origin, err);
+        if (rc == 0 && v.origin == old.origin) {
+            rc = bury_replaced(t, &old, &v, pin, err);
+        }
         if (rc < 0) {
             return rc;
         }

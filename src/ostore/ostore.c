@@ -174,8 +174,8 @@ static int choose_index_drive(struct ostore *s, uint32_t with_index, bool *io_di
 {
     int first_ok = -1, first = -1, found = -1;
     for (unsigned i = 0; i < drives_n(s->drives); i++) {
-        if (drives_dir(s->drives, i, DRIVE_INDEX) < 0) {
-            continue;
+        if (!(drives_writable(s->drives) >> i & 1)) {
+            continue; /* an empty folder in the place of a lost drive stays empty */
         }
         bool is_ok = drives_state(s->drives, i) == DRIVE_OK;
         first = first < 0 ? (int)i : first;
@@ -210,7 +210,8 @@ static int make_index_path(struct ostore *s, const struct ostore_opts *o, bool *
         return file_mkdirs(s->index_path, 0700, err);
     }
     for (unsigned i = 0; i < drives_n(s->drives); i++) {
-        int dir = drives_dir(s->drives, i, DRIVE_INDEX);
+        bool is_there = drives_writable(s->drives) >> i & 1;
+        int dir = is_there ? drives_dir(s->drives, i, DRIVE_INDEX) : -1;
         with_index |= (uint32_t)(dir >= 0 && faccessat(dir, "CURRENT", F_OK, 0) == 0) << i;
     }
     int drive = choose_index_drive(s, with_index, io_discarded);
@@ -311,7 +312,7 @@ static int open_parts(struct ostore *s, const struct ostore_opts *o, struct err 
         s->io = iopool_start(o->n_io_threads ? o->n_io_threads : 4);
         s->compact = compact_start(s);
         s->scrub = scrub_start(s);
-        rc = scrub_heal_start(s, err);
+        rc = scrub_heal_start(s, o, err);
     }
     if (rc == 0) {
         compact_run(s->compact);

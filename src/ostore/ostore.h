@@ -36,7 +36,10 @@ struct ostore_opts {
     unsigned n_io_threads;         /* of large writes; 0 = 4 */
     uint64_t (*now_ns)(void *ctx); /* wall clock; NULL: time_wall_ns() */
     void *now_ctx;
-    bool is_sync_off;        /* measurements only */
+    uint64_t
+        move_after_ns;     /* a drive is away for so long: its shards go elsewhere; 0 = a day */
+    uint64_t heal_look_ns; /* how often healing looks for work, at most 5 s; 0 = that */
+    bool is_sync_off;      /* measurements only */
     bool is_index_discarded; /* delete the index and replay everything */
 };
 MUST_CHECK int ostore_open(const struct ostore_opts *o, struct ostore **ret, struct err *err);

@@ -1,5 +1,7 @@
 #include "ostore/ostore_world.h"
 
+#include "base/time.h"
+
 #include <errno.h>
 #include <ftw.h>
 #include <stdio.h>
@@ -132,11 +134,160 @@ static void the_index_goes_with_its_drive(void **state)
     world_done(&w);
 }
 
+static void take_away(struct world *w, unsigned idx, char away[160])
+{
+    (void)snprintf(away, 160, "%s/away", w->dir.path);
+    assert_int_equal(rename(w->drives[idx], away), 0);
+    assert_int_equal(mkdir(w->drives[idx], 0700), 0);
+}
+
+static void bring_back(struct world *w, unsigned idx, const char *away)
+{
+    (void)nftw(w->drives[idx], remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    assert_int_equal(rename(away, w->drives[idx]), 0);
+}
+
+static int files_of(const struct world *w, unsigned idx)
+{
+    struct world one = *w;
+    (void)snprintf(one.dir.path, sizeof(one.dir.path), "%.*s", (int)sizeof(one.dir.path) - 1,
+                   w->drives[idx]);
+    return world_files(&one);
+}
+
+static void scrub(struct world *w)
+{
+    struct ostore_scrub st;
+    assert_ok(w, ostore_scrub_start(w->s, true, &w->err));
+    for (int i = 0; i < 200; i++) {
+        ostore_scrub_status(w->s, &st);
+        if (!st.is_running) {
+            assert_int_equal(st.n_lost, 0);
+            return;
+        }
+        (void)usleep(50000);
+    }
+    fail_msg("the scrub does not end");
+}
+
+/* A drive was away for so long that its shards were made on others; then it is there again: what
+ * it has of them is of no use to anybody. */
+static void shards_that_were_moved_do_not_stay_where_they_were(void **state)
+{
+    enum { BODIES = 6 };
+    struct world w;
+    char away[160], key[16];
+    world_init(&w, 3, 1);
+    w.o.k = 2;
+    w.o.inline_max = 16384;
+    w.o.heal_look_ns = 50 * NS_PER_MS;
+    world_open(&w);
+    const struct obucket *b = world_bucket(&w, "films");
+    for (uint32_t i = 0; i < BODIES; i++) {
+        (void)snprintf(key, sizeof(key), "k-%u", i);
+        assert_ok(&w, world_put(&w, b, str_c(key), world_bytes(&w, 300000, i), NULL));
+    }
+    obucket_unref(b);
+    world_close(&w);
+    int n_moved = files_of(&w, 1);
+    assert_true(n_moved > 0);
+    take_away(&w, 1, away);
+    w.o.move_after_ns = 1;
+    world_open(&w);
+    int n = 0;
+    for (int i = 0; i < 200 && n < 3 * BODIES; i++) {
+        (void)usleep(50000);
+        n = files_of(&w, 0) + files_of(&w, 2) + files_of(&w, 3);
+    }
+    (void)usleep(100000); /* the last record */
+    assert_int_equal(n, 3 * BODIES);
+    world_close(&w);
+    bring_back(&w, 1, away);
+    world_open(&w);
+    wait_until_well(&w, 1);
+    assert_int_equal(files_of(&w, 1), n_moved);
+    scrub(&w);
+    assert_int_equal(files_of(&w, 1), 0);
+    b = world_bucket(&w, "films");
+    for (uint32_t i = 0; i < BODIES; i++) {
+        (void)snprintf(key, sizeof(key), "k-%u", i);
+        world_assert_body(&w, b, str_c(key), NULL, world_bytes(&w, 300000, i));
+    }
+    obucket_unref(b);
+    assert_int_equal(world_files(&w), 3 * BODIES);
+    world_done(&w);
+}
+
+static void wait_for_code(struct world *w, const struct obucket *b, struct str key, unsigned k,
+                          unsigned m)
+{
+    struct oversion v;
+    for (int i = 0; i < 400; i++) {
+        arena_reset(w->a);
+        assert_ok(w, ostore_get(w->s, b, key, NULL, 0, w->a, &v, &w->err));
+        if (v.rec.body.k == k && v.rec.body.m == m) {
+            return;
+        }
+        (void)usleep(50000);
+    }
+    fail_msg("%.*s: the code is RS(%u,%u)", STR_ARG(key), v.rec.body.k, v.rec.body.m);
+}
+
+/* What was written while a drive was away survives as much as everything else, when all are
+ * there again; also when nobody remembers that there is something to do. */
+static void bodies_of_a_weak_time_get_the_full_code(void **state)
+{
+    for (unsigned turn = 0; turn < 2; turn++) {
+        struct world w;
+        char away[160];
+        world_init(&w, 2, 1);
+        w.o.inline_max = 16384;
+        w.o.heal_look_ns = 50 * NS_PER_MS;
+        world_open(&w);
+        obucket_unref(world_bucket(&w, "films"));
+        world_close(&w);
+        take_away(&w, 2, away);
+        world_open(&w);
+        const struct obucket *b = world_bucket(&w, "films");
+        put_all(&w, b, "k", 1);
+        wait_for_code(&w, b, STR("k-3"), 1, 1);
+        if (turn == 0) {
+            obucket_unref(b);
+            world_close(&w);
+            bring_back(&w, 2, away);
+            world_open(&w);
+            b = world_bucket(&w, "films");
+            wait_until_well(&w, 2);
+            scrub(&w);
+        } else {
+            assert_ok(&w, ostore_drive_replace(w.s, 2, &w.err));
+            wait_until_well(&w, 2);
+        }
+        wait_for_code(&w, b, STR("k-2"), 2, 1);
+        wait_for_code(&w, b, STR("k-3"), 2, 1);
+        wait_for_code(&w, b, STR("k-4"), 2, 1);
+        check_all(&w, b, "k", 1);
+        (void)nftw(away, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+        world_wait_for_files(&w, 9);
+        obucket_unref(b);
+        world_again(&w, true);
+        b = world_bucket(&w, "films");
+        assert_int_equal(b->n_bytes, 0 + 3000 + 60000 + 700000 + 3000000);
+        assert_int_equal(b->n_objects, ARRAY_LEN(sizes));
+        check_all(&w, b, "k", 1);
+        wait_for_code(&w, b, STR("k-4"), 2, 1);
+        obucket_unref(b);
+        world_done(&w);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_drive_is_lost_once),
         cmocka_unit_test(the_index_goes_with_its_drive),
+        cmocka_unit_test(shards_that_were_moved_do_not_stay_where_they_were),
+        cmocka_unit_test(bodies_of_a_weak_time_get_the_full_code),
     };
     if (argc > 1) {
         cmocka_set_test_filter(argv[1]);

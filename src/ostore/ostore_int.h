@@ -58,7 +58,7 @@ struct cop {
     /* MOVE: a record that is copied forward if it lives (or is a tombstone that is needed) */
     const struct olog_rec *src;
     bool is_tombstone_needed;
-    const struct orec_body *new_body; /* MOVE: its files are on these drives now; may be NULL */
+    const struct orec_body *new_body; /* MOVE: the same bytes elsewhere; may be NULL */
     void (*done)(struct cop *op);
     void *ctx;
     int rc;
@@ -146,7 +146,9 @@ struct ostore {
     struct heal *_Atomic heal;
     atomic_bool is_readonly, is_closing;
     pthread_mutex_t sweep_lock;
-    struct omap *sweep_new; /* ids committed while a sweep runs; else NULL */
+    struct omap *sweep_new;        /* ids committed while a sweep runs; else NULL */
+    uint8_t at_work[OREC_ID_SIZE]; /* under sweep_lock: the body that healing has at hand */
+    atomic_bool has_weak; /* bodies may be there with a weaker code than new ones (recode.h) */
     pthread_mutex_t why_lock;
     char why[160];
     atomic_uint_fast64_t n_put, n_get, n_delete, n_list, n_syncs, n_commits;
@@ -184,4 +186,4 @@ void compact_poke(struct compact *c);
 MUST_CHECK int compact_turn(struct compact *c, uint64_t *ret_freed, struct err *err);
 struct scrub *scrub_start(struct ostore *s) __attribute__((returns_nonnull));
 void scrub_stop(struct scrub *c); /* ends healing too */
-MUST_CHECK int scrub_heal_start(struct ostore *s, struct err *err);
+MUST_CHECK int scrub_heal_start(struct ostore *s, const struct ostore_opts *o, struct err *err);

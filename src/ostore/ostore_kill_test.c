@@ -119,10 +119,13 @@ static void *churn(void *arg)
     return NULL;
 }
 
-static void options(struct world *w)
+/* Every other process writes with a weaker code, which the next one makes good. */
+static void options(struct world *w, uint32_t seed)
 {
     w->o.inline_max = 16384;
     w->o.segment_size = 1 << 20;
+    w->o.k = seed % 2 ? 1 : 2;
+    w->o.heal_look_ns = 10 * NS_PER_MS;
 }
 
 /* The process that is killed: this program again, for threads of a library do not survive a
@@ -132,7 +135,7 @@ static int child(const char *dir, int fd, uint32_t seed)
     struct world world = {0}, *w = &world;
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     world_paths(w, dir, 2, 1);
-    options(w);
+    options(w, seed);
     if (ostore_open(&w->o, &w->s, &w->err) < 0) {
         (void)fprintf(stderr, "open: %s\n", w->err.msg);
         return 2;
@@ -203,7 +206,7 @@ static void killed_under_load_again_and_again(void **state)
     struct world w;
     struct known known[N_KEYS] = {0};
     world_init(&w, 2, 1);
-    options(&w);
+    options(&w, 0);
     world_open(&w);
     obucket_unref(world_bucket(&w, "load"));
     world_close(&w);

@@ -1,5 +1,7 @@
 #include "ostore/ostore_int.h"
 
+#include "ostore/recode.h"
+
 #include <assert.h>
 #include <errno.h>
 
@@ -488,6 +490,9 @@ static int write_chunk(struct oput *p, const struct chunk *c, struct err *err)
         if (rc == 0) {
             rc = shard_writer_new(p->s->shards, &p->s->code, &p->codec, &p->body, &p->writer,
                                   err);
+            if (rc == 0 && recode_is_weak(p->s, &p->body)) {
+                atomic_store(&p->s->has_weak, true);
+            }
         }
         if (rc < 0) {
             return rc;

@@ -3,18 +3,20 @@
 #include "base/log.h"
 #include "ostore/heal.h"
 #include "ostore/oindex_int.h"
+#include "ostore/recode.h"
 #include <errno.h>
 #include <stdio.h>
 #include <time.h>
 
 LOG_MODULE("ostore.scrub");
 
-#define EVERY_NS   (7 * 24 * 3600 * NS_PER_S) /* a pass by itself */
-#define TICK_NS    (60 * NS_PER_S)
-#define RATE       (UINT64_C(16) << 20) /* bytes a second, of a pass by itself */
-#define SWEEP_AGE  (600 * NS_PER_S)
-#define STATE_KEY  "S"
-#define STATE_HEAD 48u
+#define EVERY_NS      (7 * 24 * 3600 * NS_PER_S) /* a pass by itself */
+#define MOVE_AFTER_NS (24 * 3600 * NS_PER_S)
+#define TICK_NS       (60 * NS_PER_S)
+#define RATE          (UINT64_C(16) << 20) /* bytes a second, of a pass by itself */
+#define SWEEP_AGE     (600 * NS_PER_S)
+#define STATE_KEY     "S"
+#define STATE_HEAD    48u
 
 enum { PHASE_NONE, PHASE_LOG, PHASE_BODIES };
 
@@ -337,6 +339,7 @@ static int heal_base(void *ctx, uint32_t which, struct err *err)
 
 static void let_go(struct scrub *c)
 {
+    files_at_work(c->s, NULL);
     if (c->last.is_set) {
         pins_drop(c->s->pins, c->last.pin);
         c->last.is_set = false;
@@ -350,11 +353,17 @@ static int heal_next(void *ctx, struct heal_cursor *io, struct arena *a, struct 
     let_go(c);
     int rc = next_body(c, io, a, &c->last, err);
     c->last.is_set = rc > 0;
+    files_at_work(c->s, rc > 0 ? c->last.body.id : NULL);
     if (rc > 0) {
         *ret =
             (struct heal_body){.body = c->last.body, .lsn = c->last.lsn, .name = c->last.name};
     }
     return rc;
+}
+
+static void heal_over(void *ctx)
+{
+    let_go(ctx);
 }
 
 /* Bodies that a reader reported are not at the cursor: their place is not known, -ENOENT. */
@@ -368,6 +377,28 @@ static int heal_moved(void *ctx, const struct heal_body *b, struct err *err)
     return files_moved(c->s, &c->last, err);
 }
 
+/* All bodies with the full code are no news; one that is written meanwhile says so itself. */
+static bool heal_has_weak(void *ctx)
+{
+    struct scrub *c = ctx;
+    return atomic_exchange(&c->s->has_weak, false);
+}
+
+static void heal_still_weak(void *ctx)
+{
+    struct scrub *c = ctx;
+    atomic_store(&c->s->has_weak, true);
+}
+
+static int heal_recode(void *ctx, const struct heal_body *b,
+                       bool (*pace)(void *ctx, uint64_t n_bytes), void *pace_ctx,
+                       struct err *err)
+{
+    struct scrub *c = ctx;
+    return recode_is_weak(c->s, &b->body) ? recode_body(c->s, &c->last, pace, pace_ctx, err)
+                                          : -ENOENT;
+}
+
 static void heal_lost(void *ctx, const struct heal_body *b, const struct err *err)
 {
     struct scrub *c = ctx;
@@ -378,14 +409,20 @@ static void heal_lost(void *ctx, const struct heal_body *b, const struct err *er
     log_warn_rl("body.lost", KV_STR("object", b->name), KV_ERR(err));
 }
 
-int scrub_heal_start(struct ostore *s, struct err *err)
+int scrub_heal_start(struct ostore *s, const struct ostore_opts *opts, struct err *err)
 {
     struct heal_opts o = {.shards = s->shards,
-                          .move_after_ns = 24 * 3600 * NS_PER_S,
+                          .move_after_ns =
+                              opts->move_after_ns ? opts->move_after_ns : MOVE_AFTER_NS,
+                          .retry_ns = opts->heal_look_ns,
                           .ctx = s->scrub,
                           .base = heal_base,
                           .next = heal_next,
+                          .over = heal_over,
                           .moved = heal_moved,
+                          .has_weak = heal_has_weak,
+                          .still_weak = heal_still_weak,
+                          .recode = heal_recode,
                           .lost = heal_lost};
     int rc = heal_start(&o, &s->scrub->heal, err);
     if (rc == 0) {

@@ -21,10 +21,12 @@ struct file_place {
  * epoch (pins_enter()). */
 MUST_CHECK int files_next(struct ostore *s, struct heal_cursor *io, struct arena *a,
                           struct file_place *ret, struct err *err);
-/* f->body.drive has changed: commits that, if the record is still where it was (-ENOENT). */
+/* f->body is where the body is now: commits that, if the record is still where it was (-ENOENT). */
 MUST_CHECK int files_moved(struct ostore *s, const struct file_place *f, struct err *err);
-/* Removes files that no record names; *ret_n: how many. */
+/* Removes files that no record names there, and notes in s->has_weak what it has seen; *ret_n: how many. */
 MUST_CHECK int files_sweep(struct ostore *s, uint64_t min_age_ns, uint64_t *ret_n,
                            struct err *err);
+/* This body's files are being written elsewhere, until another is named; NULL: none is. */
+void files_at_work(struct ostore *s, const uint8_t id[OREC_ID_SIZE]);
 /* A body was committed: a sweep under way must know of it. */
 void files_note(struct ostore *s, const uint8_t id[OREC_ID_SIZE]);

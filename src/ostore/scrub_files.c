@@ -1,5 +1,7 @@
 #include "ostore/scrub.h"
 
+#include "ostore/recode.h"
+
 #include <errno.h>
 
 static int name_of(struct ostore *s, const struct ipeek *p, struct arena *a, struct str *ret)
@@ -97,7 +99,11 @@ int files_moved(struct ostore *s, const struct file_place *f, struct err *err)
 
 struct known {
     struct ostore *s;
-    struct omap *ids;
+    struct omap *ids; /* struct known_at */
+    bool has_weak;
+};
+struct known_at { /* where the shards of a body are */
+    uint8_t n, drive[];
 };
 
 void files_note(struct ostore *s, const uint8_t id[OREC_ID_SIZE])
@@ -109,17 +115,44 @@ void files_note(struct ostore *s, const uint8_t id[OREC_ID_SIZE])
     pthread_mutex_unlock(&s->sweep_lock);
 }
 
-static bool is_known(void *ctx, const uint8_t id[OREC_ID_SIZE])
+void files_at_work(struct ostore *s, const uint8_t id[OREC_ID_SIZE])
+{
+    static const uint8_t none[OREC_ID_SIZE];
+    pthread_mutex_lock(&s->sweep_lock);
+    if (s->sweep_new) { /* what the sweep has read of it may be of before */
+        omap_put(s->sweep_new, str_n((const char *)s->at_work, OREC_ID_SIZE), s);
+    }
+    memcpy(s->at_work, id ? id : none, OREC_ID_SIZE);
+    pthread_mutex_unlock(&s->sweep_lock);
+}
+
+/* A shard that was moved off a drive which came back is known, but not there. */
+static bool is_known(void *ctx, const uint8_t id[OREC_ID_SIZE], unsigned shard, unsigned drive)
 {
     struct known *k = ctx;
     struct str s = str_n((const char *)id, OREC_ID_SIZE);
-    bool is = omap_get(k->ids, s) != NULL;
+    const struct known_at *at = omap_get(k->ids, s);
+    bool is = at && shard < at->n && at->drive[shard] == drive;
     if (!is) {
         pthread_mutex_lock(&k->s->sweep_lock);
-        is = omap_get(k->s->sweep_new, s) != NULL;
+        is = omap_get(k->s->sweep_new, s) != NULL ||
+             memcmp(k->s->at_work, id, OREC_ID_SIZE) == 0;
         pthread_mutex_unlock(&k->s->sweep_lock);
     }
     return is || pins_is_buried(k->s->pins, id);
+}
+
+static void know(struct known *k, const struct orec_body *b)
+{
+    unsigned n = (unsigned)b->k + b->m;
+    struct known_at *at = calloc(1, sizeof(*at) + n);
+    if (!at) {
+        abort();
+    }
+    at->n = (uint8_t)n;
+    memcpy(at->drive, b->drive, n);
+    free(omap_put(k->ids, str_n((const char *)b->id, OREC_ID_SIZE), at));
+    k->has_weak |= recode_is_weak(k->s, b);
 }
 
 static int gather(struct known *k, char kind, struct err *err)
@@ -140,7 +173,7 @@ static int gather(struct known *k, char kind, struct err *err)
         arena_reset(a);
         rc = ival_rec(&v, a, &r, err);
         if (rc == 0) {
-            omap_put(k->ids, str_n((const char *)r.body.id, OREC_ID_SIZE), k);
+            know(k, &r.body);
         }
         if (atomic_load(&k->s->is_closing)) {
             rc = -ECANCELED;
@@ -171,6 +204,9 @@ int files_sweep(struct ostore *s, uint64_t min_age_ns, uint64_t *ret_n, struct e
     rc = rc < 0 ? rc : gather(&k, IX_PART, err);
     /* An object may have become an old version between the two walks. */
     rc = rc < 0 ? rc : gather(&k, IX_OLD, err);
+    if (rc == 0 && k.has_weak) {
+        atomic_store(&s->has_weak, true);
+    }
     if (rc == 0) {
         rc = shard_sweep(s->shards, is_known, &k, min_age_ns, ret_n, err);
     }
@@ -178,6 +214,6 @@ int files_sweep(struct ostore *s, uint64_t min_age_ns, uint64_t *ret_n, struct e
     omap_free(s->sweep_new, NULL);
     s->sweep_new = NULL;
     pthread_mutex_unlock(&s->sweep_lock);
-    omap_free(k.ids, NULL);
+    omap_free(k.ids, free);
     return rc;
 }

@@ -111,9 +111,10 @@ struct shard_verify {   /* counts are added to */
 MUST_CHECK int shard_verify(struct shards *s, struct orec_body *body, unsigned flags,
                             struct shard_verify *io, bool *ret_is_moved, struct err *err);
 
-/* Files in data/ of all drives whose id 'is_known' does not know, which no writer has and
+/* Files in data/ of all drives that 'is_known' does not know there, which no writer has and
  * which are older than 'min_age_ns' (by the time of change) are removed; *ret_n: how many.
  * Never knows of a body before its record is committed: see shard_writer_free(). */
 MUST_CHECK int shard_sweep(struct shards *s,
-                           bool (*is_known)(void *ctx, const uint8_t id[OREC_ID_SIZE]),
+                           bool (*is_known)(void *ctx, const uint8_t id[OREC_ID_SIZE],
+                                            unsigned shard, unsigned drive),
                            void *ctx, uint64_t min_age_ns, uint64_t *ret_n, struct err *err);

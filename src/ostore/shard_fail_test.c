@@ -5,7 +5,8 @@
 
 #define UNIT (64u << 10)
 
-static bool knows_none(void *ctx, const uint8_t id[OREC_ID_SIZE])
+static bool knows_none(void *ctx, const uint8_t id[OREC_ID_SIZE], unsigned shard,
+                       unsigned drive)
 {
     return false;
 }

@@ -105,21 +105,22 @@ void shard_remove(struct shards *s, const struct orec_body *body)
 
 struct sweep {
     struct shards *s;
-    bool (*is_known)(void *ctx, const uint8_t id[OREC_ID_SIZE]);
+    bool (*is_known)(void *ctx, const uint8_t id[OREC_ID_SIZE], unsigned shard, unsigned drive);
     void *ctx;
+    unsigned drive;
     uint64_t now_ns, min_age_ns, n;
 };
 
 /* First whether it is being written, then whether it is known: in this order, because a writer
  * goes only after its body is known (see shard_writer_free()). */
 static bool is_orphan(const struct sweep *sw, int dir, const char *name, bool is_tmp,
-                      const uint8_t *id)
+                      const uint8_t *id, unsigned shard)
 {
     struct stat st;
     if (shard_is_being_written(sw->s, id)) {
         return false;
     }
-    if (!is_tmp && sw->is_known(sw->ctx, id)) {
+    if (!is_tmp && sw->is_known(sw->ctx, id, shard, sw->drive)) {
         return false;
     }
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode)) {
@@ -149,7 +150,7 @@ static int sweep_dir(struct sweep *sw, int dir)
         if (!shard_name_parse(e->d_name, id, &shard, &is_tmp)) {
             continue; /* not ours to remove */
         }
-        if (is_orphan(sw, dir, e->d_name, is_tmp, id) &&
+        if (is_orphan(sw, dir, e->d_name, is_tmp, id, shard) &&
             fault_unlink(sw->s->fs, dir, e->d_name) == 0) {
             sw->n++;
         }
@@ -169,7 +170,9 @@ static bool has_folder(struct shards *s, unsigned drive, unsigned first)
     return data >= 0 && faccessat(data, name, F_OK, 0) == 0;
 }
 
-int shard_sweep(struct shards *s, bool (*is_known)(void *ctx, const uint8_t id[OREC_ID_SIZE]),
+int shard_sweep(struct shards *s,
+                bool (*is_known)(void *ctx, const uint8_t id[OREC_ID_SIZE], unsigned shard,
+                                 unsigned drive),
                 void *ctx, uint64_t min_age_ns, uint64_t *ret_n, struct err *err)
 {
     struct sweep sw = {.s = s,
@@ -178,6 +181,7 @@ int shard_sweep(struct shards *s, bool (*is_known)(void *ctx, const uint8_t id[O
                        .now_ns = time_wall_ns(),
                        .min_age_ns = min_age_ns};
     for (unsigned drive = 0; drive < drives_n(s->drives); drive++) {
+        sw.drive = drive;
         for (unsigned first = 0; first < 256; first++) {
             if (!(drives_writable(s->drives) >> drive & 1)) {
                 break;

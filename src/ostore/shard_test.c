@@ -448,7 +448,7 @@ static void test_moved(void **state)
 
 /* --- what is left behind --- */
 
-static bool knows(void *ctx, const uint8_t id[OREC_ID_SIZE])
+static bool knows(void *ctx, const uint8_t id[OREC_ID_SIZE], unsigned shard, unsigned drive)
 {
     const struct orec_body *b = ctx;
     return memcmp(b->id, id, OREC_ID_SIZE) == 0;
