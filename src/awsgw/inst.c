@@ -11,6 +11,10 @@ enum instance_state inst_state(const struct instance *spec,
     if (!status && is_terminating) {
         return spec->is_released ? INSTANCE_TERMINATED : INSTANCE_SHUTTING_DOWN;
     }
+    /* Stopped for an image, and soon started again: a reboot, as users see it. */
+    if (spec->imaging.n > 0 && str_eqc(spec->want, INSTANCE_WANT_STOPPED)) {
+        return INSTANCE_RUNNING;
+    }
     if (!status) {
         return str_eqc(spec->want, INSTANCE_WANT_STOPPED) ? INSTANCE_STOPPING
                                                           : INSTANCE_PENDING;

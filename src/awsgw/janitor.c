@@ -2,8 +2,7 @@
 
 #include "aws/token.h"
 #include "awsgw/alloc.h"
-#include "awsgw/store.h"
-#include "awsgw/txn.h"
+#include "awsgw/janitor_int.h"
 #include "base/log.h"
 #include "base/time.h"
 #include "loop/ticker.h"
@@ -20,26 +19,6 @@ LOG_MODULE("awsgw.janitor");
 #define TOKENS_EVERY_NS (UINT64_C(3600) * NS_PER_S)
 #define STEP_ARENA_MAX  (8u << 20)
 #define TOKEN_PAGE_MAX  (16u << 20)
-
-/* A step over one record; true when it committed a change. */
-struct step {
-    struct gw *gw;
-    struct arena *a;
-    struct txn *t;
-    uint64_t now_ns;
-};
-
-static bool commit(struct step *s, const char *event, struct str id)
-{
-    struct err e = ERR_INIT;
-    int r = txn_commit(s->t, &e);
-    if (r == 0) {
-        log_info(event, KV_STR("id", id));
-    } else if (r != -EAGAIN) {
-        log_warn_rl("janitor.failed", KV_CSTR("step", event), KV_STR("id", id), KV_ERR(&e));
-    }
-    return r == 0;
-}
 
 static const struct instance_status *instance_status_of(struct step *s,
                                                         const struct instance *i)
@@ -120,7 +99,7 @@ static bool release_terminated(struct step *s, const struct view_entry *e)
     release_volumes(s, &rec);
     give_back_capacity(s, &rec);
     txn_update(s->t, e, &instance_desc, &rec);
-    return commit(s, "instance.released", rec.id);
+    return janitor_commit(s, "instance.released", rec.id);
 }
 
 static bool release_stopped(struct step *s, const struct view_entry *e)
@@ -137,7 +116,7 @@ static bool release_stopped(struct step *s, const struct view_entry *e)
         }
     }
     txn_update(s->t, e, &instance_desc, &rec);
-    return commit(s, "instance.parked", rec.id);
+    return janitor_commit(s, "instance.parked", rec.id);
 }
 
 static bool forget_instance(struct step *s, const struct view_entry *e)
@@ -146,7 +125,19 @@ static bool forget_instance(struct step *s, const struct view_entry *e)
     txn_delete(s->t, e);
     txn_delete_key(s->t, key_status(s->a, "instance", i->account, i->id));
     txn_delete_key(s->t, key_spec(s->a, "tags", i->account, i->id));
-    return commit(s, "instance.forgotten", i->id);
+    return janitor_commit(s, "instance.forgotten", i->id);
+}
+
+bool janitor_commit(struct step *s, const char *event, struct str id)
+{
+    struct err e = ERR_INIT;
+    int r = txn_commit(s->t, &e);
+    if (r == 0) {
+        log_info(event, KV_STR("id", id));
+    } else if (r != -EAGAIN) {
+        log_warn_rl("janitor.failed", KV_CSTR("step", event), KV_STR("id", id), KV_ERR(&e));
+    }
+    return r == 0;
 }
 
 static bool instance_step(struct step *s, const struct view_entry *e)
@@ -162,11 +153,14 @@ static bool instance_step(struct step *s, const struct view_entry *e)
     if (str_eqc(st->state, "terminated")) {
         return release_terminated(s, e);
     }
+    if (i->imaging.n > 0) {
+        return janitor_imaging(s, e); /* it will go on: it keeps what it holds */
+    }
     bool is_settled = str_eqc(st->state, "stopped") && st->generation >= i->generation;
     return is_settled && i->is_holding_capacity && release_stopped(s, e);
 }
 
-/* ---- volumes and images ---- */
+/* ---- volumes ---- */
 
 static bool forget_volume(struct step *s, const struct view_entry *e)
 {
@@ -174,8 +168,10 @@ static bool forget_volume(struct step *s, const struct view_entry *e)
     txn_delete(s->t, e);
     txn_delete_key(s->t, key_status(s->a, "volume", v->account, v->id));
     txn_delete_key(s->t, key_status(s->a, "attachment", v->account, v->id));
+    txn_delete_key(s->t, key_spec(s->a, "volmod", v->account, v->id));
+    txn_delete_key(s->t, key_status(s->a, "volmod", v->account, v->id));
     txn_delete_key(s->t, key_spec(s->a, "tags", v->account, v->id));
-    return commit(s, "volume.forgotten", v->id);
+    return janitor_commit(s, "volume.forgotten", v->id);
 }
 
 static bool volume_step(struct step *s, const struct view_entry *e)
@@ -196,7 +192,7 @@ static bool volume_step(struct step *s, const struct view_entry *e)
     v.instance_id = v.device = STR("");
     txn_update(s->t, e, &volume_desc, &v);
     txn_delete_key(s->t, key_status(s->a, "attachment", v.account, v.id));
-    return commit(s, "volume.detached", v.id);
+    return janitor_commit(s, "volume.detached", v.id);
 }
 
 /* A status whose spec is gone: the owning service removed the spec itself. */
@@ -205,11 +201,13 @@ static bool orphan_step(struct step *s, const struct view_entry *e)
     struct key_parts k;
     if (key_parse(e->key, &k) < 0 ||
         (!str_eqc(k.kind, "volume") && !str_eqc(k.kind, "eni") &&
-         !str_eqc(k.kind, "attachment") && !str_eqc(k.kind, "instance"))) {
+         !str_eqc(k.kind, "attachment") && !str_eqc(k.kind, "instance") &&
+         !str_eqc(k.kind, "volmod") && !str_eqc(k.kind, "snapshot"))) {
         return false;
     }
     const char *kind = str_eqc(k.kind, "eni")        ? "eni"
                        : str_eqc(k.kind, "instance") ? "instance"
+                       : str_eqc(k.kind, "snapshot") ? "snapshot"
                                                      : "volume";
     struct str spec = key_spec(s->a, kind, k.account, k.id);
     if (store_has(s->gw, spec)) {
@@ -218,22 +216,7 @@ static bool orphan_step(struct step *s, const struct view_entry *e)
     txn_expect(s->t, spec, 0);
     txn_delete(s->t, e);
     txn_delete_key(s->t, key_spec(s->a, "tags", k.account, k.id));
-    return commit(s, "status.forgotten", k.id);
-}
-
-static bool image_step(struct step *s, const struct view_entry *e)
-{
-    const struct image *i = REC(image, e);
-    const struct image_status *st =
-        REC(image_status, store_status(s->gw, s->a, "image", i->account, i->id));
-    if (!str_eqc(i->want, "deleted") || (st && !str_eqc(st->state, "deregistered"))) {
-        return false;
-    }
-    txn_delete(s->t, e);
-    txn_delete_key(s->t, key_status(s->a, "image", i->account, i->id));
-    txn_delete_key(s->t, key_spec(s->a, "snapshot", i->account, i->snapshot_id));
-    txn_delete_key(s->t, key_spec(s->a, "tags", i->account, i->id));
-    return commit(s, "image.forgotten", i->id);
+    return janitor_commit(s, "status.forgotten", k.id);
 }
 
 /* ---- turns ---- */
@@ -262,7 +245,8 @@ bool janitor_turn(struct gw *gw, uint64_t now_wall_ns)
 {
     bool has_worked = walk(gw, now_wall_ns, STR("spec/instance/"), instance_step);
     has_worked |= walk(gw, now_wall_ns, STR("spec/volume/"), volume_step);
-    has_worked |= walk(gw, now_wall_ns, STR("spec/image/"), image_step);
+    has_worked |= walk(gw, now_wall_ns, STR("spec/image/"), janitor_image);
+    has_worked |= walk(gw, now_wall_ns, STR("spec/snapshot/"), janitor_snapshot);
     has_worked |= walk(gw, now_wall_ns, STR("status/"), orphan_step);
     return has_worked;
 }

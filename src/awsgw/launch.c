@@ -9,33 +9,10 @@
 
 #define USER_DATA_MAX 16384u /* bytes after decoding (EC2 user guide, user data) */
 #define SG_PER_ENI    5u
-#define GIB           (UINT64_C(1) << 30)
 
 static int refuse(struct err *err, const char *what)
 {
     return fail(err, -EOPNOTSUPP, "UnsupportedOperation", "%s is not supported here.", what);
-}
-
-bool image_is_visible(const struct aws_call *call, const struct image *image)
-{
-    return image->is_public || str_eq(image->account, call->account);
-}
-
-const struct view_entry *image_find(struct aws_call *call, struct str id, struct err *err)
-{
-    if (aws_id_check(AWS_ID_IMAGE, id, err) < 0) {
-        return NULL;
-    }
-    struct entries all = store_list(gw_of(call), call->arena, "image", STR_NONE);
-    for (size_t i = 0; i < all.n; i++) {
-        const struct image *img = REC(image, all.v[i]);
-        if (str_eq(img->id, id) && image_is_visible(call, img)) {
-            return all.v[i];
-        }
-    }
-    fail(err, -ENOENT, "InvalidAMIID.NotFound", "The image id '[%.*s]' does not exist",
-         STR_ARG(id));
-    return NULL;
 }
 
 static int check_image(struct aws_call *call, struct launch *l, struct err *err)
@@ -50,10 +27,7 @@ static int check_image(struct aws_call *call, struct launch *l, struct err *err)
     }
     l->image = REC(image, e);
     l->image_entry = e;
-    const struct image_status *st =
-        REC(image_status,
-            store_status(gw_of(call), call->arena, "image", l->image->account, l->image->id));
-    if (!st || !str_eqc(st->state, "available") || !str_eqc(l->image->want, "present")) {
+    if (!str_eqc(image_state(gw_of(call), call->arena, l->image, NULL), "available")) {
         return fail(err, -EINVAL, "InvalidAMIID.Unavailable",
                     "The image id '[%.*s]' is not available", STR_ARG(l->image->id));
     }

@@ -7,21 +7,24 @@
 #pragma once
 #include "aws/api/ec2.h"
 #include "awsgw/alloc.h"
-#include "awsgw/find.h"
+#include "awsgw/image.h"
 #include "awsgw/tagset.h"
 #include "model/instance.h"
 #include "model/network.h"
 #include "model/volume.h"
 
-#define LAUNCH_DISKS_MAX \
-    12u /* root ports of a guest that are kept for disks, less a reserve for later attachments */
+#define LAUNCH_DISKS_MAX 16u /* root ports of a guest that are kept for disks */
+#define DATA_DISKS_MAX   15u /* all of them but the root's */
 
 struct launch_disk {
     struct str device;
-    struct str snapshot_id, image_id; /* where its bytes come from; "" = empty */
+    /* Where its bytes come from; "" = empty. The image is named by the root alone. */
+    struct str snapshot_id, snapshot_account, image_id;
     uint64_t size_gib, iops, throughput;
-    struct str type;
-    bool is_deleted_on_termination, is_root;
+    struct str type, kms_key_id;
+    bool is_deleted_on_termination, is_root, is_encrypted;
+    /* its snapshot, to be there still when the volume is written; NULL = of an image, which is */
+    const struct view_entry *snapshot;
 };
 
 struct launch {
@@ -54,12 +57,5 @@ MUST_CHECK int launch_check(struct aws_call *call, const struct ec2_run_instance
  * launch_check(). */
 MUST_CHECK int launch_disks(struct aws_call *call, struct launch *l, struct err *err);
 
-/* Sizes, IOPS and throughput of a volume type (EBS user guide, volume types); fills in the
- * defaults. */
-MUST_CHECK int volume_type_check(struct str type, uint64_t size_gib, struct opt_i64 iops,
-                                 struct opt_i64 throughput, uint64_t *ret_iops,
-                                 uint64_t *ret_throughput, struct err *err);
-/* Is 'image' one that this account may use? */
-bool image_is_visible(const struct aws_call *call, const struct image *image);
-/* The image, visible to the caller, or NULL with AWS's error. */
-const struct view_entry *image_find(struct aws_call *call, struct str id, struct err *err);
+/* "/dev/sdf", "xvdf" and what older tools send (EBS user guide, device names). */
+bool device_name_is_good(struct str s);

@@ -54,11 +54,15 @@ static void volume_values(void *ctx, const void *obj, size_t name_idx,
     case 8: aws_filter_add_bool(p, v.spec->is_encrypted); break;
     case 9: aws_filter_add_bool(p, false); break;
     case 10: aws_filter_add_bool(p, false); break;
-    case 11: aws_filter_add_i64(p, (int64_t)v.spec->size_gib); break;
-    case 12: aws_filter_add(p, v.spec->snapshot_id); break;
+    case 11: aws_filter_add_i64(p, (int64_t)v.now.size_gib); break;
+    case 12:
+        if (v.spec->source_volume_id.n == 0) { /* of a copy it is not shown */
+            aws_filter_add(p, v.spec->snapshot_id);
+        }
+        break;
     case 13: aws_filter_add(p, v.state); break;
     case 14: aws_filter_add(p, v.spec->id); break;
-    case 15: aws_filter_add(p, v.spec->type); break;
+    case 15: aws_filter_add(p, v.now.type); break;
     case 16: aws_filter_add_bool(p, false); break;
     case 17: break;
     default: attachment_values(&v, name_idx, p); break;
@@ -201,7 +205,7 @@ int ec2_describe_volume_attribute(struct aws_call *call, const void *input, void
     out->volume_id = REC(volume, e)->id;
     if (str_eqc(in->attribute, "autoEnableIO")) {
         out->auto_enable_io = arena_new_of(call->arena, struct ec2_attribute_boolean_value);
-        out->auto_enable_io->value = some_bool(false);
+        out->auto_enable_io->value = some_bool(REC(volume, e)->is_auto_io);
     } else {
         AWS_LIST_MAKE(call->arena, &out->product_codes, 0);
     }

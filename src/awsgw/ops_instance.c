@@ -183,6 +183,7 @@ static int stop_one(struct batch *b, const struct inst *in, bool is_forced, stru
     }
     struct instance rec = *in->spec;
     rec.want = STR(INSTANCE_WANT_STOPPED);
+    rec.imaging = STR(""); /* an image on its way is still made, but nobody starts it after */
     rec.is_forced = is_forced;
     rec.transition_reason = user_initiated(b->call);
     rec.reason_code = STR("Client.UserInitiatedShutdown");

@@ -123,8 +123,11 @@ static void add_volumes(struct aws_call *call, const struct launch *l, struct tx
             .iops = d->iops,
             .throughput = d->throughput,
             .type = d->type,
+            .is_encrypted = d->is_encrypted,
             .snapshot_id = d->snapshot_id,
             .image_id = d->image_id,
+            .snapshot_account = d->snapshot_account,
+            .kms_key_id = d->kms_key_id,
             .create_ns = call->now_ns,
             .instance_id = instance_id,
             .device = d->device,
@@ -155,7 +158,7 @@ static struct instance instance_of(struct aws_call *call, const struct launch *l
         .image_id = l->image->id,
         .instance_type = l->type->name,
         .arch = l->image->arch,
-        .boot_mode = l->image->boot_mode,
+        .boot_mode = str_has_prefixc(l->image->boot_mode, "uefi") ? STR("uefi") : STR("bios"),
         .n_vcpus = l->type->n_vcpus,
         .memory_mib = l->type->memory_mib,
         .key_name = l->key ? l->key->name : STR(""),
@@ -253,6 +256,12 @@ static int hold_ground(struct aws_call *call, const struct launch *l, struct txn
         }
     }
     txn_expect(t, l->image_entry->key, l->image_entry->mod_rev);
+    for (size_t i = 0; i < l->n_disks; i++) {
+        const struct view_entry *e = l->disks[i].snapshot;
+        if (e && e != l->image_entry) {
+            txn_expect(t, e->key, e->mod_rev);
+        }
+    }
     return 0;
 }
 
@@ -358,7 +367,7 @@ int ec2_run_instances(struct aws_call *call, const void *input, void *output, st
         return r;
     }
     struct str reservation_id = id_new(call->arena, "r");
-    uint64_t per_txn = MAX((KV_MAX_OPS - 4) / ops_per_instance(l), (size_t)1);
+    uint64_t per_txn = MAX((KV_MAX_OPS - 4 - l->n_disks) / ops_per_instance(l), (size_t)1);
     for (uint64_t first = 0; first < n; first += per_txn) {
         r = launch_some(call, l, &p, &tok, reservation_id, first, MIN(per_txn, n - first), err);
         for (unsigned k = 0; r == -EAGAIN && first > 0 && k < PART_TRIES; k++) {

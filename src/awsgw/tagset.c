@@ -121,3 +121,21 @@ struct str tags_get(struct tag_list tags, struct str key)
     }
     return STR_NONE;
 }
+
+int tags_merge(struct aws_call *call, struct tag_list asked, struct str id,
+               struct tag_list *ret, struct err *err)
+{
+    struct tag_list own = tags_of(gw_of(call), call->arena, call->account, id);
+    *ret = (struct tag_list){
+        .v = arena_xalloc(call->arena, (asked.n + own.n + 1) * sizeof(*ret->v))};
+    for (size_t i = 0, k = 0; i < asked.n || k < own.n;) { /* both are sorted */
+        int c = i == asked.n ? 1 : k == own.n ? -1 : str_cmp(asked.v[i].key, own.v[k].key);
+        ret->v[ret->n++] = c <= 0 ? asked.v[i] : own.v[k];
+        i += c <= 0;
+        k += c >= 0;
+    }
+    return ret->n <= TAGS_MAX
+               ? 0
+               : fail(err, -E2BIG, "TagLimitExceeded",
+                      "The maximum number of Tags for a resource has been reached.");
+}

@@ -26,6 +26,9 @@ void tags_create(struct txn *t, struct str account, struct str id, const char *r
                  struct tag_list tags);
 /* Tags of a resource; empty when it has none. */
 struct tag_list tags_of(struct gw *gw, struct arena *a, struct str account, struct str id);
+/* The tags of a request and those that the caller's 'id' has: the request's win. */
+MUST_CHECK int tags_merge(struct aws_call *call, struct tag_list asked, struct str id,
+                          struct tag_list *ret, struct err *err);
 void tags_out(struct arena *a, struct tag_list tags, struct ec2_tag_list *out);
 /* Value of a key, STR_NONE when absent. */
 struct str tags_get(struct tag_list tags, struct str key);

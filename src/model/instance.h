@@ -59,7 +59,8 @@ struct instance { /* spec/instance/<account>/<id> */
     bool is_burstable;        /* of the type: how it was counted */
     /* a start gives the interface a public address, a stop takes it back (as AWS does) */
     bool has_auto_public_ip;
-    /* the image for which it is stopped just now and started again: users see it run; "" else */
+    /* the image for which it is stopped just now and started again: users see it run; "" else
+     */
     struct str imaging;
 };
 extern const struct rec_desc instance_desc;
@@ -113,8 +114,8 @@ struct image { /* spec/image/<owner account>/<ami id> */
     struct str deprecate_at;                /* ISO 8601 or "" */
     bool is_protected;                      /* DeregistrationProtection */
     bool is_disabled;                       /* DisableImage */
-    /* CreateImage with a reboot: "stopping" (no snapshots yet, the guest is going down), "taking"
-     * (of a stopped guest), "" (done, or there was no reboot) */
+    /* CreateImage with a reboot: "stopping" (no snapshots yet, the guest is going down),
+     * "taking" (of a stopped guest), "" (done, or there was no reboot) */
     struct str phase;
     struct str failure; /* why it never becomes available; "" = it may */
 };

@@ -1,6 +1,9 @@
 /* spx-fakehost: stands for compute, viperblock and vpcd in tests of the API. It reads wishes
  * from the store and reports, at once, what a host that works would report; nothing runs. Facts
  * of the host: 8 vCPUs, 16 GiB, x86_64, a handful of types.
+ * What goes wrong is asked for by name: a snapshot described as "hold" stays pending, one
+ * described as "fail" ends in error; a volume of 13 GiB is impaired until EnableVolumeIO; a
+ * growth to 77 GiB goes on for ever, one to 78 GiB fails.
  * usage: spx-fakehost --config FILE [--slow-ms N]
  *   N: how long pending, stopping and shutting-down last (default 30) */
 #include "base/log.h"
@@ -143,14 +146,81 @@ static void do_attachment(struct step *s, const struct volume *v, struct str spe
         spec_key);
 }
 
+#define GIB_IMPAIRED 13u
+#define GIB_ENDLESS  77u
+#define GIB_FAILING  78u
+
+static void do_snapshot(struct step *s, const struct view_entry *e)
+{
+    const struct snapshot *n = e->obj;
+    const struct snapshot_status *st = status_of(s, "snapshot", n->account, n->id);
+    struct snapshot_status rec = {.id = n->id, .generation = n->generation};
+    struct str old = st ? st->state : STR("");
+    if (str_eqc(n->want, "deleted")) {
+        rec.state = STR("deleted");
+    } else if (!st) {
+        rec.state = STR("pending");
+        rec.start_ns = time_wall_ns();
+        rec.progress = 7;
+    } else if (str_eqc(old, "pending") && !str_eqc(n->description, "hold") &&
+               time_wall_ns() > st->start_ns + s->h->slow_ns) {
+        rec.state = str_eqc(n->description, "fail") ? STR("error") : STR("completed");
+        rec.reason = str_eqc(n->description, "fail") ? STR("the fake host failed it") : STR("");
+        rec.start_ns = st->start_ns;
+        rec.complete_ns = time_wall_ns();
+        rec.progress = 100;
+        rec.full_bytes = n->size_gib << 20;
+        rec.new_bytes = n->size_gib << 20;
+    } else {
+        return;
+    }
+    if (!str_eq(old, rec.state)) {
+        put(s, key_status(s->a, "snapshot", n->account, n->id), &snapshot_status_desc, &rec,
+            e->key);
+    }
+}
+
+static void do_volmod(struct step *s, const struct view_entry *e)
+{
+    const struct volume_mod *m = e->obj;
+    const struct volume_mod_status *st = status_of(s, "volmod", m->account, m->id);
+    uint64_t now = time_wall_ns(), since = now - MIN(now, m->start_ns);
+    struct volume_mod_status rec = {
+        .id = m->id, .generation = m->generation, .state = STR("modifying"), .progress = 1};
+    if (m->size_gib == GIB_ENDLESS || since < s->h->slow_ns) {
+        rec.progress = 2;
+    } else if (m->size_gib == GIB_FAILING) {
+        rec.state = STR("failed");
+        rec.reason = STR("the fake host failed it");
+    } else if (since < 2 * s->h->slow_ns) {
+        rec.state = STR("optimizing");
+        rec.progress = 50;
+    } else {
+        rec.state = STR("completed");
+        rec.progress = 100;
+        rec.end_ns = now;
+    }
+    if (!st || st->generation != m->generation || !str_eq(st->state, rec.state)) {
+        put(s, key_status(s->a, "volmod", m->account, m->id), &volume_mod_status_desc, &rec,
+            e->key);
+    }
+}
+
 static void do_volume(struct step *s, const struct view_entry *e)
 {
     const struct volume *v = e->obj;
     const struct volume_status *st = status_of(s, "volume", v->account, v->id);
     struct str want = str_eqc(v->want, "deleted") ? STR("deleted") : STR("available");
-    if (!st || !str_eq(st->state, want)) {
-        struct volume_status rec = {
-            .id = v->id, .generation = v->generation, .state = want, .health = STR("ok")};
+    bool is_impaired = v->size_gib == GIB_IMPAIRED && v->io_enabled_ns == 0;
+    struct str health = is_impaired ? STR("impaired") : STR("ok");
+    if (!st || !str_eq(st->state, want) || !str_eq(st->health, health)) {
+        struct volume_status rec = {.id = v->id,
+                                    .generation = v->generation,
+                                    .state = want,
+                                    .health = health,
+                                    .fault = is_impaired ? STR("sync-failed") : STR(""),
+                                    .fault_ns = is_impaired ? v->create_ns : 0,
+                                    .size_gib = v->size_gib};
         put(s, key_status(s->a, "volume", v->account, v->id), &volume_status_desc, &rec,
             e->key);
     }
@@ -208,6 +278,8 @@ static void turn(void *ctx)
     walk(h, STR("spec/volume/"), do_volume);
     walk(h, STR("spec/eni/"), do_eni);
     walk(h, STR("spec/image/"), do_image);
+    walk(h, STR("spec/snapshot/"), do_snapshot);
+    walk(h, STR("spec/volmod/"), do_volmod);
     loop_timer_set(h->timer, time_mono_ns() + TURN_NS);
 }
 
@@ -252,13 +324,29 @@ static int put_facts(struct fakehost *h, struct err *err)
         .is_public = true,
         .want = STR("present"),
     };
+    struct snapshot snap = {
+        .id = image.snapshot_id,
+        .account = image.account,
+        .description = STR("mini"),
+        .generation = 1,
+        .want = STR("present"),
+        .source = STR("image"),
+        .volume_id = STR("vol-ffffffff"),
+        .image_id = image.id,
+        .size_gib = image.size >> 30,
+        .size = image.size,
+        .create_ns = image.create_ns,
+    };
     AUTO(arena_freep) struct arena *a = arena_new(1u << 20);
     AUTO_BUF facts;
     AUTO_BUF img;
+    AUTO_BUF sn;
     buf_init(&facts, KV_MAX_VALUE);
     buf_init(&img, KV_MAX_VALUE);
+    buf_init(&sn, KV_MAX_VALUE);
     int r = rec_save(&node_facts_desc, &f, &facts, err);
-    if (r < 0 || (r = rec_save(&image_desc, &image, &img, err)) < 0) {
+    if (r < 0 || (r = rec_save(&image_desc, &image, &img, err)) < 0 ||
+        (r = rec_save(&snapshot_desc, &snap, &sn, err)) < 0) {
         return r;
     }
     const struct kv_op ops[] = {
@@ -268,6 +356,9 @@ static int put_facts(struct fakehost *h, struct err *err)
         {.type = KV_PUT,
          .key = key_spec(a, "image", image.account, image.id),
          .value = buf_str(&img)},
+        {.type = KV_PUT,
+         .key = key_spec(a, "snapshot", snap.account, snap.id),
+         .value = buf_str(&sn)},
     };
     return kv_txn(h->kv, NULL, 0, ops, ARRAY_LEN(ops), NULL, err);
 }

@@ -536,10 +536,10 @@ class Negative(Base):
             (ec2.create_volume, dict(AvailabilityZone="mars-1a", Size=1), "InvalidZone.NotFound"),
             (ec2.create_volume, dict(AvailabilityZone=AZ), "MissingParameter"),
             (ec2.create_volume, dict(AvailabilityZone=AZ, Size=0), "InvalidParameterValue"),
-            (ec2.create_volume, dict(AvailabilityZone=AZ, Size=20000, VolumeType="gp3"), "InvalidParameterValue"),
+            (ec2.create_volume, dict(AvailabilityZone=AZ, Size=70000, VolumeType="gp3"), "InvalidParameterValue"),
             (ec2.create_volume, dict(AvailabilityZone=AZ, Size=10, VolumeType="gp3", Iops=2), "InvalidParameterValue"),
             (ec2.create_volume, dict(AvailabilityZone=AZ, Size=10, VolumeType="gp2", Iops=100), "InvalidParameterCombination"),
-            (ec2.create_volume, dict(AvailabilityZone=AZ, Size=10, Encrypted=True), "UnsupportedOperation"),
+            (ec2.create_volume, dict(AvailabilityZone=AZ, Size=10, VolumeType="io2", Iops=100, MultiAttachEnabled=True), "UnsupportedOperation"),
             (ec2.create_volume, dict(AvailabilityZone=AZ, SnapshotId="snap-0123456789abcdef0"), "InvalidSnapshot.NotFound"),
             (ec2.delete_volume, dict(VolumeId="vol-0123456789abcdef0"), "InvalidVolume.NotFound"),
             (ec2.delete_volume, dict(VolumeId="vol-1"), "InvalidVolumeID.Malformed"),
@@ -565,7 +565,7 @@ class Negative(Base):
             (ec2.describe_subnets, dict(SubnetIds=["subnet-0123456789abcdef0"]), "InvalidSubnetID.NotFound"),
             (ec2.describe_addresses, dict(AllocationIds=["eipalloc-0123456789abcdef0"]), "InvalidAllocationID.NotFound"),
             (ec2.create_vpc, dict(CidrBlock="10.0.0.0/16"), "InvalidAction"),
-            (ec2.describe_snapshots, dict(), "InvalidAction"),
+            (ec2.describe_fpga_images, dict(), "InvalidAction"),
         ]
         self.assertGreaterEqual(len(rows), 50)
         for call, kw, want in rows:
@@ -596,6 +596,8 @@ class Waiters(Base):
         wait_for("made", lambda: self.ec2.describe_volumes(VolumeIds=[gone])["Volumes"][0]["State"] == "available")
         self.ec2.delete_volume(VolumeId=gone)
         self.addCleanup(self.ec2.delete_volume, VolumeId=vol)
+        snap = self.ec2.create_snapshot(VolumeId=i["BlockDeviceMappings"][0]["Ebs"]["VolumeId"])["SnapshotId"]
+        self.addCleanup(self.ec2.delete_snapshot, SnapshotId=snap)
         igw = self.ec2.describe_internet_gateways()["InternetGateways"][0]["InternetGatewayId"]
         args = {
             "image_available": dict(ImageIds=[AMI]), "image_exists": dict(ImageIds=[AMI]),
@@ -605,7 +607,7 @@ class Waiters(Base):
             "internet_gateway_exists": dict(InternetGatewayIds=[igw]), "key_pair_exists": dict(KeyNames=["waiter"]),
             "network_interface_available": None,  # none is free: interfaces are made with instances so far
             "security_group_exists": dict(GroupIds=[i["SecurityGroups"][0]["GroupId"]]),
-            "subnet_available": dict(SubnetIds=[i["SubnetId"]]), "volume_available": dict(VolumeIds=[vol]),
+            "snapshot_completed": dict(SnapshotIds=[snap]), "subnet_available": dict(SubnetIds=[i["SubnetId"]]), "volume_available": dict(VolumeIds=[vol]),
             "volume_deleted": dict(VolumeIds=[gone]), "volume_in_use": dict(VolumeIds=[i["BlockDeviceMappings"][0]["Ebs"]["VolumeId"]]),
             "vpc_available": dict(VpcIds=[i["VpcId"]]), "vpc_exists": dict(VpcIds=[i["VpcId"]]),
         }
