@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "crypto/digest.h"
 #include "ostore/bytes.h"
+#include "ostore/waiter.h"
 #include <assert.h>
 #include <errno.h>
 #include <time.h>
@@ -164,24 +165,14 @@ int commit_push(struct commit *m, struct cop *op, struct err *err)
     return rc < 0 ? fail(err, rc, "SlowDown", "too many changes at once") : 0;
 }
 
-struct waiter {
-    pthread_mutex_t lock;
-    pthread_cond_t cond;
-    bool is_done;
-};
-
 static void wake_waiter(struct cop *op)
 {
-    struct waiter *w = op->ctx;
-    pthread_mutex_lock(&w->lock);
-    w->is_done = true;
-    pthread_cond_signal(&w->cond);
-    pthread_mutex_unlock(&w->lock);
+    waiter_done(op->ctx);
 }
 
 int commit_wait(struct commit *m, struct cop *op)
 {
-    struct waiter w = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
+    struct waiter w = WAITER_INIT(1);
     op->done = wake_waiter;
     op->ctx = &w;
     pthread_mutex_lock(&m->lock);
@@ -196,13 +187,7 @@ int commit_wait(struct commit *m, struct cop *op)
     if (!is_in) {
         return op->rc = fail(&op->err, -EAGAIN, "SlowDown", "the store is being closed");
     }
-    pthread_mutex_lock(&w.lock);
-    while (!w.is_done) {
-        pthread_cond_wait(&w.cond, &w.lock);
-    }
-    pthread_mutex_unlock(&w.lock);
-    pthread_mutex_destroy(&w.lock);
-    pthread_cond_destroy(&w.cond);
+    waiter_wait(&w);
     return op->rc;
 }
 

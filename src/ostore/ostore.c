@@ -1,4 +1,5 @@
 #include "ostore/ostore_int.h"
+#include "ostore/waiter.h"
 
 #include "base/file.h"
 #include "base/log.h"
@@ -450,37 +451,27 @@ void ochange_start(struct ostore *s, struct ochange *c)
     }
 }
 
-struct change_waiter {
-    pthread_mutex_t lock;
-    pthread_cond_t cond;
-    bool is_done;
-    void *ctx; /* of the caller */
-};
-
 static void wake_change(struct ochange *c)
 {
-    struct change_waiter *w = c->ctx;
-    pthread_mutex_lock(&w->lock);
-    w->is_done = true;
-    pthread_cond_signal(&w->cond);
-    pthread_mutex_unlock(&w->lock);
+    waiter_done(c->ctx);
+}
+
+void ochange_wait_all(struct ostore *s, struct ochange *v, size_t n)
+{
+    struct waiter w = WAITER_INIT(n);
+    for (size_t i = 0; i < n; i++) {
+        v[i].ctx = &w;
+        v[i].done = wake_change;
+        ochange_start(s, &v[i]);
+    }
+    waiter_wait(&w);
 }
 
 int ochange_wait(struct ostore *s, struct ochange *c)
 {
-    struct change_waiter w = {
-        .lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER, .ctx = c->ctx};
-    c->ctx = &w;
-    c->done = wake_change;
-    ochange_start(s, c);
-    pthread_mutex_lock(&w.lock);
-    while (!w.is_done) {
-        pthread_cond_wait(&w.cond, &w.lock);
-    }
-    pthread_mutex_unlock(&w.lock);
-    pthread_mutex_destroy(&w.lock);
-    pthread_cond_destroy(&w.cond);
-    c->ctx = w.ctx;
+    void *ctx = c->ctx; /* of the caller */
+    ochange_wait_all(s, c, 1);
+    c->ctx = ctx;
     c->done = NULL;
     return c->rc;
 }

@@ -338,6 +338,28 @@ int ostore_bucket_create(struct ostore *s, struct str name, struct str account,
     return change(s, &r, err);
 }
 
+static int abort_page(struct ostore *s, const struct obucket *b, const struct olist_page *page,
+                      struct arena *a, struct err *err)
+{
+    struct ochange *v = arena_array(a, page->n + 1, sizeof(*v));
+    if (!v) {
+        return fail(err, -ENOMEM, "RequestTooLarge", "no memory for so many uploads");
+    }
+    for (size_t i = 0; i < page->n; i++) {
+        const struct olist_upload *u = &page->v[i].upload;
+        v[i] = (struct ochange){
+            .kind = OCHANGE_ABORT, .bucket = b, .cond = OCHANGE_IF_NONE, .rec.key = u->key};
+        memcpy(v[i].rec.upload, u->upload, sizeof(v[i].rec.upload));
+    }
+    ochange_wait_all(s, v, page->n);
+    for (size_t i = 0; i < page->n; i++) {
+        if (v[i].rc < 0 && v[i].rc != -ENOENT) {
+            return fail(err, v[i].rc, v[i].err.name, "%s", v[i].err.msg);
+        }
+    }
+    return 0;
+}
+
 /* Uploads that were never completed go with their bucket. */
 static int abort_uploads(struct ostore *s, struct str name, uint64_t number, struct err *err)
 {
@@ -355,14 +377,8 @@ static int abort_uploads(struct ostore *s, struct str name, uint64_t number, str
         arena_reset(a);
         rc = ostore_list(s, b, &q, a, &page, err);
         is_more = rc == 0 && page.is_truncated;
-        for (size_t i = 0; rc == 0 && i < page.n; i++) {
-            struct ochange c = {.kind = OCHANGE_ABORT, .bucket = b, .cond = OCHANGE_IF_NONE};
-            c.rec.key = page.v[i].upload.key;
-            memcpy(c.rec.upload, page.v[i].upload.upload, sizeof(c.rec.upload));
-            if (ochange_wait(s, &c) < 0 && c.rc != -ENOENT) {
-                rc = fail(err, c.rc, c.err.name, "%s", c.err.msg);
-            }
-        }
+        rc = rc < 0 ? rc : abort_page(s, b, &page, a, err);
+        is_more = is_more && rc == 0;
     }
     arena_free(a);
     obucket_unref(b);

@@ -358,6 +358,33 @@ static void an_end_is_not_kept_waiting_by_a_full_index(void **state)
     world_done(&w);
 }
 
+/* A bucket with many uploads that nobody completed goes quickly: they share syncs. */
+static void uploads_go_with_their_bucket_together(void **state)
+{
+    enum { UPLOADS = 1500 };
+    struct world w;
+    struct ostore_stats before, after;
+    world_init(&w, 1, 0);
+    w.o.is_sync_off = true;
+    world_open(&w);
+    const struct obucket *b = world_bucket(&w, "films");
+    for (unsigned i = 0; i < UPLOADS; i++) {
+        char key[16];
+        struct ochange c = {.kind = OCHANGE_UPLOAD, .bucket = b, .cond = OCHANGE_IF_NONE};
+        (void)snprintf(key, sizeof(key), "k-%u", i);
+        c.rec.key = str_c(key);
+        assert_int_equal(ochange_wait(w.s, &c), 0);
+    }
+    obucket_unref(b);
+    ostore_stats(w.s, &before);
+    assert_int_equal(before.n_uploads, UPLOADS);
+    assert_ok(&w, ostore_bucket_delete(w.s, STR("films"), 0, &w.err));
+    ostore_stats(w.s, &after);
+    assert_int_equal(after.n_uploads, 0);
+    assert_in_range(after.n_syncs - before.n_syncs, 2, 60);
+    world_done(&w);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1) { /* a part of a test's name: only that one */
@@ -367,6 +394,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_change_in_doubt_keeps_the_files_of_its_body),
         cmocka_unit_test(a_scrub_of_a_damaged_store_removes_no_body),
         cmocka_unit_test(a_scrub_that_does_not_repair_sweeps_nothing),
+        cmocka_unit_test(uploads_go_with_their_bucket_together),
         cmocka_unit_test(the_deleted_stays_deleted_after_two_rebuilds),
         cmocka_unit_test(a_bucket_that_was_made_anew_is_another),
         cmocka_unit_test(a_drive_that_comes_back_brings_no_old_index),

@@ -178,6 +178,9 @@ MUST_CHECK int ostore_find(struct ostore *s, uint64_t bucket, struct str key,
 MUST_CHECK int oversion_fill(const struct ival *v, bool is_latest, struct arena *a,
                              struct oversion *ret, struct err *err);
 
+/* Many at once: they share syncs. Each has its own rc; ctx and done are used. Blocks. */
+void ochange_wait_all(struct ostore *s, struct ochange *v, size_t n);
+
 /* compact.c, scrub.c */
 struct compact *compact_start(struct ostore *s) __attribute__((returns_nonnull));
 void compact_run(struct compact *c); /* from now on by itself */
