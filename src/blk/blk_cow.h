@@ -71,6 +71,7 @@ struct blk_cow_opts {
     struct blk_queue *inner;
     void (*on_fault)(void *ctx, int errnum); /* the map could not be written; may be NULL */
     void *fault_ctx;
+    const char *boot_id; /* of this boot; NULL = read here (not possible in a sandbox) */
     struct fault_fs *fs; /* tests: the map goes through fault.h; NULL = io_uring */
 };
 #define BLK_COW_MAX_QUEUES 16u
