@@ -69,15 +69,10 @@ static bool give(struct nbd_job *j, enum blk_op op, unsigned flags, uint64_t off
     return true;
 }
 
+/* FLUSH has nothing but the flush at its end; TRIM with FUA has one when all of it is done. */
 bool nbd_job_go(struct nbd_job *j)
 {
     enum blk_op op = op_of(j);
-    if (j->wants_flush) {
-        /* FLUSH itself, and TRIM with FUA once all of it is done. */
-        if (j->n_out > 0 || j->is_flushed || !is_all_given(j) || j->error != 0) {
-            return true;
-        }
-    }
     while (!is_all_given(j) && j->n_out < NBD_PIECES) {
         uint64_t len = MIN(j->r.off + j->r.len - j->next_off, BLK_MAX_LEN);
         if (!give(j, op, flags_of(j, op), j->next_off, len)) {
