@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define MAX_PATTERNS  16u
+#define MAX_WAYS      2u /* the file, and the engine */
 #define MIB           ((uint64_t)1 << 20)
 #define WIDE_PCT      30.0 /* of the median: runs that differ more say little */
 #define ROOT_FREE_PCT 50u  /* of what is free on the system's disk may be filled, no more */
@@ -30,9 +31,9 @@ static const struct {
 struct bench_block {
     struct bench_block_opts o;
     struct load_pattern p[MAX_PATTERNS];
-    unsigned n_patterns, n_jobs;
-    struct load_target target[LOAD_MAX_JOBS];
-    double v[MAX_PATTERNS][M_N][BENCH_BLOCK_RUNS];
+    unsigned n_patterns, n_ways;
+    struct load_target target;
+    double v[MAX_PATTERNS][MAX_WAYS][M_N][BENCH_BLOCK_RUNS];
     unsigned n_runs;
     char machine[160];
     double load_before, load_after;
@@ -63,7 +64,6 @@ static int choose_patterns(struct bench_block *b, struct err *err)
         if (!b->o.pattern || strcmp(b->o.pattern, load_patterns[i].name) == 0) {
             b->p[b->n_patterns] = load_patterns[i];
             b->p[b->n_patterns].depth = depth_for(&load_patterns[i]);
-            b->n_jobs = MAX(b->n_jobs, load_patterns[i].n_jobs);
             b->n_patterns++;
         }
     }
@@ -96,7 +96,7 @@ static int check_room(struct bench_block *b, int dir_fd, struct err *err)
     }
     if (room < b->o.size + FREE_MIN ||
         (b->is_on_root && b->o.size > room / 100 * ROOT_FREE_PCT)) {
-        fail(err, -ENOSPC, "NoRoom", "%s has %llu MiB left, and the files need %llu MiB",
+        fail(err, -ENOSPC, "NoRoom", "%s has %llu MiB left, and the file needs %llu MiB",
              b->o.dir, (unsigned long long)(room / MIB), (unsigned long long)(b->o.size / MIB));
         return err_hint(err, b->is_on_root
                                  ? "on the disk of the system at most half of what is "
@@ -106,13 +106,13 @@ static int check_room(struct bench_block *b, int dir_fd, struct err *err)
     return 0;
 }
 
-/* Files without a name: they go when this process does. */
-static int open_target(struct bench_block *b, unsigned i, struct err *err)
+/* A file without a name: it goes when this process does. */
+static int open_target(struct bench_block *b, struct err *err)
 {
     int fd = open(b->o.dir, O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
     if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) {
         char path[4096];
-        (void)snprintf(path, sizeof(path), "%s/spx-bench-%d-%u", b->o.dir, (int)getpid(), i);
+        (void)snprintf(path, sizeof(path), "%s/spx-bench-%d", b->o.dir, (int)getpid());
         fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_DIRECT | O_CLOEXEC, 0600);
         (void)unlink(path);
     }
@@ -124,7 +124,7 @@ static int open_target(struct bench_block *b, unsigned i, struct err *err)
                                    "network file systems): nothing can be said of a disk")
                    : err->code;
     }
-    b->target[i] = (struct load_target){.fd = fd, .size = b->o.size / b->n_jobs / MIB * MIB};
+    b->target = (struct load_target){.fd = fd, .size = b->o.size / MIB * MIB};
     return 0;
 }
 
@@ -147,16 +147,13 @@ int bench_block_new(const struct bench_block_opts *o, struct bench_block **ret, 
         return fail(err, -ENOMEM, "NoMemory", "no memory");
     }
     b->o = *o;
-    for (unsigned i = 0; i < LOAD_MAX_JOBS; i++) {
-        b->target[i].fd = -1;
-    }
+    b->target.fd = -1;
+    b->n_ways = o->engine ? 2 : 1;
     AUTO_FD dir = open(o->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int r = dir < 0 ? fail(err, -errno, "OpenFailed", "%s: %m", o->dir) : 0;
     r = r < 0 ? r : choose_patterns(b, err);
     r = r < 0 ? r : check_room(b, dir, err);
-    for (unsigned i = 0; i < b->n_jobs && r == 0; i++) {
-        r = open_target(b, i, err);
-    }
+    r = r < 0 ? r : open_target(b, err);
     if (r < 0) {
         bench_block_free(b);
         return r;
@@ -171,10 +168,8 @@ void bench_block_free(struct bench_block *b)
     if (!b) {
         return;
     }
-    for (unsigned i = 0; i < LOAD_MAX_JOBS; i++) {
-        if (b->target[i].fd >= 0) {
-            close(b->target[i].fd);
-        }
+    if (b->target.fd >= 0) {
+        close(b->target.fd);
     }
     free(b);
 }
@@ -186,18 +181,14 @@ static void say(const struct bench_block *b, const char *what, uint64_t done, ui
     }
 }
 
-struct filling {
-    const struct bench_block *b;
-    uint64_t before;
-};
-
 static void on_filled(void *ctx, uint64_t done)
 {
-    const struct filling *f = ctx;
-    say(f->b, "writing the files", f->before + done, f->b->o.size);
+    const struct bench_block *b = ctx;
+    say(b, "writing the file", done, b->o.size);
 }
 
-static void keep(struct bench_block *b, unsigned pattern, const struct load_result *r)
+static void keep(struct bench_block *b, unsigned pattern, unsigned way,
+                 const struct load_result *r)
 {
     double seconds = (double)r->ns / 1e9;
     double v[M_N] = {
@@ -209,7 +200,7 @@ static void keep(struct bench_block *b, unsigned pattern, const struct load_resu
         [M_WRITE_P99] = (double)load_hist_at(&r->write, 990000) / 1e3,
     };
     for (unsigned m = 0; m < M_N; m++) {
-        b->v[pattern][m][b->n_runs] = v[m];
+        b->v[pattern][way][m][b->n_runs] = v[m];
     }
 }
 
@@ -221,23 +212,28 @@ static bool is_stopped(const struct bench_block *b)
 static int one_run(struct bench_block *b, uint64_t *seed, struct load_result *r,
                    struct err *err)
 {
-    unsigned order[MAX_PATTERNS];
-    for (unsigned i = 0; i < b->n_patterns; i++) {
+    unsigned order[MAX_PATTERNS * MAX_WAYS];
+    unsigned n = b->n_patterns * b->n_ways;
+    for (unsigned i = 0; i < n; i++) {
         unsigned k = (unsigned)load_rand(seed, i + 1);
         order[i] = order[k];
         order[k] = i;
     }
-    for (unsigned i = 0; i < b->n_patterns; i++) {
-        say(b, "measuring", b->n_runs * b->n_patterns + i, b->o.n_runs * b->n_patterns);
-        int rc = load_raw(b->target, b->n_jobs, &b->p[order[i]], b->o.run_ns, *seed,
-                          b->o.is_stopped, r, err);
+    for (unsigned i = 0; i < n; i++) {
+        const struct load_pattern *p = &b->p[order[i] / b->n_ways];
+        unsigned way = order[i] % b->n_ways;
+        say(b, "measuring", b->n_runs * n + i, b->o.n_runs * n);
+        int rc = way == 0
+                     ? load_raw(&b->target, 1, p, b->o.run_ns, *seed, b->o.is_stopped, r, err)
+                     : b->o.engine->run(b->o.engine->ctx, p, b->o.run_ns, *seed,
+                                        b->o.is_stopped, r, err);
         if (rc == 0 && is_stopped(b)) {
             rc = fail(err, -EINTR, "Interrupted", "interrupted");
         }
         if (rc < 0) {
             return rc;
         }
-        keep(b, order[i], r);
+        keep(b, order[i] / b->n_ways, way, r);
     }
     b->n_runs++;
     return 0;
@@ -249,15 +245,15 @@ int bench_block_run(struct bench_block *b, struct err *err)
     rand_bytes(&seed, sizeof(seed));
     seed |= 1;
     b->load_before = load_average();
-    for (unsigned i = 0; i < b->n_jobs; i++) {
-        struct filling f = {b, b->o.size / b->n_jobs * i};
-        int r = load_fill(&b->target[i], seed + i, on_filled, &f, err);
-        if (r == 0 && is_stopped(b)) {
-            r = fail(err, -EINTR, "Interrupted", "interrupted");
-        }
-        if (r < 0) {
-            return r;
-        }
+    int rc = load_fill(&b->target, seed, on_filled, b, err);
+    if (rc == 0 && is_stopped(b)) {
+        rc = fail(err, -EINTR, "Interrupted", "interrupted");
+    }
+    if (rc == 0 && b->o.engine) {
+        rc = b->o.engine->open(b->o.engine->ctx, b->target.fd, b->target.size, err);
+    }
+    if (rc < 0) {
+        return rc;
     }
     AUTO_FREE struct load_result *result = calloc(1, sizeof(*result));
     if (!result) {
@@ -275,12 +271,25 @@ int bench_block_run(struct bench_block *b, struct err *err)
 
 /* ---- what came of it ---- */
 
-static struct load_stat stat_of(const struct bench_block *b, unsigned p, unsigned m)
+static struct load_stat stat_of(const struct bench_block *b, unsigned p, unsigned way,
+                                unsigned m)
 {
     double v[BENCH_BLOCK_RUNS];
-    memcpy(v, b->v[p][m], sizeof(v));
+    memcpy(v, b->v[p][way][m], sizeof(v));
     return load_stat_of(v, b->n_runs);
 }
+
+/* The engine beside the file, run by run. */
+static struct load_stat ratio_of(const struct bench_block *b, unsigned p)
+{
+    double v[BENCH_BLOCK_RUNS];
+    for (unsigned i = 0; i < b->n_runs; i++) {
+        v[i] = b->v[p][1][M_IOPS][i] / MAX(b->v[p][0][M_IOPS][i], 1.0);
+    }
+    return load_stat_of(v, b->n_runs);
+}
+
+static const char *const ways[MAX_WAYS] = {"", "volume/"};
 
 static bool has_measure(const struct load_pattern *p, unsigned m)
 {
@@ -289,31 +298,43 @@ static bool has_measure(const struct load_pattern *p, unsigned m)
     return (!is_read || p->read_percent > 0) && (!is_write || p->read_percent < 100);
 }
 
+static bool text_row(const struct bench_block *b, unsigned p, unsigned way, struct buf *out)
+{
+    struct load_stat s = stat_of(b, p, way, M_IOPS);
+    char range[48], name[48];
+    bool is_wide = s.max - s.min > s.median * WIDE_PCT / 100;
+    (void)snprintf(range, sizeof(range), "%.0f - %.0f", s.min, s.max);
+    (void)snprintf(name, sizeof(name), "%s%s", ways[way], b->p[p].name);
+    buf_fmt(out, "%-26s %9.0f %9.1f  %-18s%c", name, s.median, stat_of(b, p, way, M_MIB).median,
+            range, is_wide ? '*' : ' ');
+    for (unsigned m = M_READ_P50; m <= M_WRITE_P99; m++) {
+        if (has_measure(&b->p[p], m)) {
+            buf_fmt(out, " %6.0f us", stat_of(b, p, way, m).median);
+        } else {
+            buf_fmt(out, " %9s", "-");
+        }
+    }
+    if (way == 1) {
+        struct load_stat r = ratio_of(b, p);
+        buf_fmt(out, "  %.2f of it (%.2f - %.2f)", r.median, r.min, r.max);
+    }
+    buf_addc(out, "\n");
+    return is_wide;
+}
+
 void bench_block_text(const struct bench_block *b, struct buf *out)
 {
     buf_fmt(out,
             "%s%s%s\nfolder %s, %u runs of %.0f s a pattern, load %.1f before, %.1f after\n\n",
             b->o.tag, b->o.tag[0] ? ": " : "", b->machine, b->o.dir, b->n_runs,
             (double)b->o.run_ns / 1e9, b->load_before, b->load_after);
-    buf_fmt(out, "%-20s %10s %10s  %-19s %9s %9s %9s %9s\n", "PATTERN", "IOPS", "MiB/s",
+    buf_fmt(out, "%-26s %9s %9s  %-19s %9s %9s %9s %9s\n", "PATTERN", "IOPS", "MiB/s",
             "IOPS, RANGE", "READ 50%", "READ 99%", "WRITE 50%", "WRITE 99%");
     bool is_wide = false;
     for (unsigned p = 0; p < b->n_patterns; p++) {
-        struct load_stat s = stat_of(b, p, M_IOPS);
-        char range[48];
-        (void)snprintf(range, sizeof(range), "%.0f - %.0f", s.min, s.max);
-        bool is_this = s.max - s.min > s.median * WIDE_PCT / 100;
-        is_wide = is_wide || is_this;
-        buf_fmt(out, "%-20s %10.0f %10.1f  %-18s%c", b->p[p].name, s.median,
-                stat_of(b, p, M_MIB).median, range, is_this ? '*' : ' ');
-        for (unsigned m = M_READ_P50; m <= M_WRITE_P99; m++) {
-            if (has_measure(&b->p[p], m)) {
-                buf_fmt(out, " %6.0f us", stat_of(b, p, m).median);
-            } else {
-                buf_fmt(out, " %9s", "-");
-            }
+        for (unsigned way = 0; way < b->n_ways; way++) {
+            is_wide = text_row(b, p, way, out) || is_wide;
         }
-        buf_addc(out, "\n");
     }
     if (is_wide) {
         buf_addc(out,
@@ -323,6 +344,16 @@ void bench_block_text(const struct bench_block *b, struct buf *out)
     if (b->is_on_root) {
         buf_addc(out, "the folder lies on the disk of the system, which others use, too\n");
     }
+}
+
+static void json_row(struct buf *out, bool *io_is_first, const char *way, const char *pattern,
+                     const char *measure, const char *unit, struct load_stat s)
+{
+    buf_fmt(out,
+            "%s\n{\"name\":\"%s%s.%s\",\"value\":%.3f,\"unit\":\"%s\",\"target\":null,"
+            "\"ok\":null,\"range\":[%.3f,%.3f]}",
+            *io_is_first ? "" : ",", way, pattern, measure, s.median, unit, s.min, s.max);
+    *io_is_first = false;
 }
 
 void bench_block_json(const struct bench_block *b, struct buf *out)
@@ -338,17 +369,16 @@ void bench_block_json(const struct bench_block *b, struct buf *out)
         b->machine, b->load_before, b->load_after, b->n_runs, (double)b->o.run_ns / 1e9);
     bool is_first = true;
     for (unsigned p = 0; p < b->n_patterns; p++) {
-        for (unsigned m = 0; m < M_N; m++) {
-            struct load_stat s = stat_of(b, p, m);
-            if (!has_measure(&b->p[p], m)) {
-                continue;
+        for (unsigned way = 0; way < b->n_ways; way++) {
+            for (unsigned m = 0; m < M_N; m++) {
+                if (has_measure(&b->p[p], m)) {
+                    json_row(out, &is_first, ways[way], b->p[p].name, measures[m].name,
+                             measures[m].unit, stat_of(b, p, way, m));
+                }
             }
-            buf_fmt(out,
-                    "%s\n{\"name\":\"%s.%s\",\"value\":%.3f,\"unit\":\"%s\",\"target\":null,"
-                    "\"ok\":null,\"range\":[%.3f,%.3f]}",
-                    is_first ? "" : ",", b->p[p].name, measures[m].name, s.median,
-                    measures[m].unit, s.min, s.max);
-            is_first = false;
+        }
+        if (b->n_ways > 1) {
+            json_row(out, &is_first, ways[1], b->p[p].name, "ratio", "x", ratio_of(b, p));
         }
     }
     buf_addc(out, "\n]}\n");

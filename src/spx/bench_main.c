@@ -26,13 +26,13 @@ static void on_progress(void *ctx, const char *what, uint64_t done, uint64_t tot
 static int usage(FILE *f)
 {
     (void)fprintf(
-        f,
-        "Usage: spx-bench [DIR] [--tag TEXT] [--size MIB] [--runs N] [--seconds N]\n"
-        "                 [--pattern NAME] [--require-mount] [--json]\n"
-        "Measures the disk under DIR (default: $BENCHDIR, else the current folder) with files\n"
-        "of --size MiB together (default 4096) that are written first and gone afterwards.\n"
-        "--require-mount refuses the disk of the system. Compare results on a host with\n"
-        "'spx bench compare A.json B.json'.\n");
+        f, "Usage: spx-bench [DIR] [--tag TEXT] [--size MIB] [--runs N] [--seconds N]\n"
+           "                 [--pattern NAME] [--require-mount] [--json]\n"
+           "Measures the disk under DIR (default: $BENCHDIR, else the current folder) with a "
+           "file\n"
+           "of --size MiB (default 4096) that is written first and gone afterwards.\n"
+           "--require-mount refuses the disk of the system. Compare results on a host with\n"
+           "'spx bench compare A.json B.json'.\n");
     return f == stdout ? 0 : 2;
 }
 

@@ -3,6 +3,7 @@
 #include "base/time.h"
 #include "codec/json.h"
 #include "spx/bench_block.h"
+#include "spx/bench_engine.h"
 #include "spx/cmds.h"
 #include "spx/progress.h"
 #include "spx/table.h"
@@ -73,8 +74,12 @@ int cmd_bench_block(struct spx *s, struct err *err)
     const struct sigaction sa = {.sa_handler = on_signal};
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
+    struct bench_engine *e = bench_engine_new();
+    const struct bench_block_engine engine = bench_engine_ops(e);
+    o.engine = spx_is_set(s, "--volume") ? &engine : NULL;
     r = bench_block_new(&o, &b, err);
     if (r < 0) {
+        bench_engine_free(e);
         return r;
     }
     progress_start(&p);
@@ -90,6 +95,7 @@ int cmd_bench_block(struct spx *s, struct err *err)
         printf("%s", s->is_json ? buf_cstr(&json) : buf_cstr(&text));
         r = save(s, buf_str(&json), err);
     }
+    bench_engine_free(e);
     bench_block_free(b);
     return r;
 }

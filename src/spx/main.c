@@ -160,15 +160,16 @@ static const struct spx_opt bench_opts[] = {
 };
 static const struct spx_opt bench_block_opts[] = {
     {"--tag", "TEXT", "a name for the result, which is kept in spx-bench-TEXT.json"},
-    {"--size", "MIB", "of all files together (default: 4096)"},
+    {"--size", "MIB", "of the file (default: 4096)"},
     {"--runs", "N", "how often (default: 3)"},
     {"--seconds", "N", "of each pattern in each run (default: 10)"},
     {"--pattern", "NAME", "only this one"},
+    {"--volume", NULL, "measure the same file as a volume, too: through vhost-user and the block engine, without a guest"},
     {"--require-mount", NULL, "refuse a folder on the disk of the system"},
 };
 static const struct spx_cmd bench_cmds[] = {
     {.name = "block", .args = "[DIR]", .help = "Measures the disk under a folder: on a host, or in a guest on its volume.",
-     .more = "Files are written first and are gone afterwards (default folder: $BENCHDIR, else the current one). The same as one static\n"
+     .more = "A file is written first and is gone afterwards (default folder: $BENCHDIR, else the current one). The same as one static\n"
              "file, for guests: spx-bench, beside the services.",
      .max_pos = 1, .fn = cmd_bench_block, OPTS(bench_block_opts)},
     {.name = "compare", .args = "A B", .help = "Two results side by side; says 'not resolved' where their ranges overlap.", .min_pos = 2,
