@@ -133,12 +133,22 @@ static uint64_t now_cpu_ns(void)
     return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
 }
 
+/* The ring has twice the depth: there is always one. */
+static struct io_uring_sqe *next_sqe(struct job *j)
+{
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&j->ring);
+    if (!sqe) {
+        abort();
+    }
+    return sqe;
+}
+
 static void submit(struct job *j, unsigned i)
 {
     const struct load_pattern *p = j->p;
     struct slot *s = &j->slots[i];
     char *buf = j->buffers + (size_t)i * p->block;
-    struct io_uring_sqe *sqe = io_uring_get_sqe(&j->ring);
+    struct io_uring_sqe *sqe = next_sqe(j);
     uint64_t block =
         p->is_sequential ? j->next++ % j->n_blocks : load_rand(&j->seed, j->n_blocks);
     *s = (struct slot){.off = j->from + block * p->block,
@@ -156,7 +166,7 @@ static void submit(struct job *j, unsigned i)
 
 static void sync_slot(struct job *j, unsigned i)
 {
-    struct io_uring_sqe *sqe = io_uring_get_sqe(&j->ring);
+    struct io_uring_sqe *sqe = next_sqe(j);
     j->slots[i].is_sync = true;
     io_uring_prep_fsync(sqe, j->fd, IORING_FSYNC_DATASYNC);
     io_uring_sqe_set_data64(sqe, i);
