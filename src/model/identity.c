@@ -83,6 +83,7 @@ struct opened {
 };
 
 struct identity {
+    struct kv *kv;
     struct view *view;
     struct keys *keys;
     pthread_mutex_t mu;
@@ -139,6 +140,7 @@ int identity_open(struct kv *kv, struct keys *keys, uint64_t timeout_ns, struct 
     if (!id) {
         abort();
     }
+    id->kv = kv;
     id->keys = keys;
     pthread_mutex_init(&id->mu, NULL);
     int r =
@@ -253,18 +255,40 @@ static int open_secret(struct identity *id, struct arena *a, struct str access_k
                              : fail(err, -ENOMEM, "RequestTooLarge", "request arena is full");
 }
 
+/* It becomes a part of a key of the store, and has one of the lengths that IAM has. */
+static bool is_key_id(struct str s)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        char c = s.p[i];
+        if (!((c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'))) {
+            return false;
+        }
+    }
+    return s.n >= 16 && s.n <= 128;
+}
+
+int identity_ask_key(struct identity *id, struct str access_key, uint64_t timeout_ns,
+                     struct err *err)
+{
+    if (!is_key_id(access_key)) {
+        return -ENOENT;
+    }
+    AUTO(arena_freep) struct arena *a = arena_new(KV_MAX_VALUE + RECORD_ARENA);
+    struct kv_item item;
+    int r = kv_get(id->kv, a, key_access_key(a, access_key), &item, err);
+    if (r < 0) {
+        return r;
+    }
+    r = identity_wait(id, item.mod_rev, timeout_ns);
+    return r < 0 ? fail(err, r, "Unavailable", "a new key is not known in time") : 0;
+}
+
 int identity_find_key(void *ctx, struct arena *a, struct str access_key, struct aws_key *ret,
                       struct err *err)
 {
     struct identity *id = ctx;
     struct aws_key found = {0};
-    for (size_t i = 0; i < access_key.n; i++) { /* it becomes a part of a key of the store */
-        char c = access_key.p[i];
-        if (!((c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'))) {
-            return -ENOENT;
-        }
-    }
-    if (access_key.n < 16 || access_key.n > 128) { /* the lengths that IAM has */
+    if (!is_key_id(access_key)) {
         return -ENOENT;
     }
     view_lock(id->view);

@@ -2,7 +2,8 @@
  * Not here: policies (aws/policy.h), signatures (aws/sigv4.h).
  * Store:    iam/account/<account>, iam/user/<account>/<name>, iam/key/<access key id> and
  *           claim/account/<name>. Secrets are wrapped (keys/) for "access-key/<id>".
- * Threads:  a struct identity may be used from any thread; a look-up asks the store nothing.
+ * Threads:  a struct identity may be used from any thread; a look-up asks the store nothing
+ *           (but identity_ask_key()).
  * Memory:   identity_open() gives, identity_close() takes; results live in the arena.
  * Errors:   of kv.h and keys.h, and those named below. */
 #pragma once
@@ -62,6 +63,10 @@ DEFINE_CLEANUP(struct identity *, identity_close);
  * user is gone is not there (-ENOENT). */
 MUST_CHECK int identity_find_key(void *ctx, struct arena *a, struct str access_key,
                                  struct aws_key *ret, struct err *err);
+/* Asks the store for a key that the look-ups do not show, and waits until they do. Blocks.
+ * -ENOENT: there is no such key; -ETIMEDOUT; errors of the store. */
+MUST_CHECK int identity_ask_key(struct identity *id, struct str access_key, uint64_t timeout_ns,
+                                struct err *err);
 /* Waits until the look-ups show the store's revision 'rev'. */
 MUST_CHECK int identity_wait(struct identity *id, uint64_t rev, uint64_t timeout_ns);
 

@@ -67,6 +67,25 @@ static void test_ids_look_as_they_should(void **state)
     assert_true(str_find_str(item.value, n.secret) < 0);
 }
 
+/* Whoever asks for a key that was just made finds it. */
+static void test_a_key_that_is_too_new_can_be_asked_for(void **state)
+{
+    AUTO(identity_closep) struct identity *id = NULL;
+    struct identity_new n;
+    struct aws_key k;
+    assert_int_equal(identity_open(kv, keys, 5 * NS_PER_S, &id, NULL), 0);
+    for (int i = 0; i < 30; i++) {
+        struct str name = arena_fmt(a, "new-%d", i);
+        assert_int_equal(identity_create_account(kv, a, keys, name, &n, NULL), 0);
+        assert_int_equal(identity_ask_key(id, n.key.id, 5 * NS_PER_S, NULL), 0);
+        assert_int_equal(identity_find_key(id, a, n.key.id, &k, NULL), 0);
+    }
+    assert_int_equal(identity_ask_key(id, STR("AKIAAAAAAAAAAAAAAAAA"), NS_PER_S, NULL),
+                     -ENOENT);
+    assert_int_equal(identity_ask_key(id, STR("iam/account/x/../y00"), NS_PER_S, NULL),
+                     -ENOENT);
+}
+
 static void test_look_ups_follow_the_store(void **state)
 {
     AUTO(identity_closep) struct identity *id = NULL;
@@ -237,6 +256,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_STORE(test_ids_look_as_they_should),
         WITH_STORE(test_look_ups_follow_the_store),
+        WITH_STORE(test_a_key_that_is_too_new_can_be_asked_for),
         WITH_STORE(test_a_name_is_used_once),
         WITH_STORE(test_a_user_has_two_keys_at_most),
         WITH_STORE(test_deleting_says_what_is_left),

@@ -5,6 +5,7 @@
 #include "base/time.h"
 #include "predastore/front_int.h"
 #include "predastore/ops.h"
+#include "predastore/strangers.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -154,9 +155,24 @@ static void begin(struct front_call *fc)
         default: r = begin_others(fc, &e); break;
         }
     }
-    if (r < 0) {
+    if (r < 0 && !front_ask_key(fc)) {
         front_fail(fc, &e);
     }
+}
+
+void front_begin_again(struct front_call *fc)
+{
+    struct http_req *req = fc->req;
+    s3_auth_done(&fc->auth);
+    fc->auth = (struct s3_auth){0};
+    fc->c.t = (struct rest_target){.op = REST_OP_NONE};
+    http_req_hold(req);
+    begin(fc);
+    /* An answer has ended the pause; UploadPart goes on by itself. */
+    if (fc->c.t.op != S3_OP_UPLOAD_PART && !fc->is_failed) {
+        http_req_resume(req);
+    }
+    http_req_release(req);
 }
 
 static void finish_others(struct front_call *fc)
@@ -320,6 +336,7 @@ int front_new(const struct front_opts *o, struct front **ret, struct err *err)
     f->o = *o;
     f->s3 = o->s3;
     f->collected = shares_new(MAX_COLLECTED);
+    f->strangers = strangers_new();
     f->id_base = rand_u64();
     f->rest = (struct rest_opts){.domains = o->domains, .n_domains = o->n_domains};
     f->sig = (struct sigv4_opts){.find = o->key_find,
@@ -386,6 +403,7 @@ void front_free(struct front *f)
     }
     sigv4_cache_free(f->sig.cache);
     shares_free(f->collected);
+    strangers_free(f->strangers);
     free(f);
 }
 

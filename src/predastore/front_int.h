@@ -36,6 +36,7 @@ struct front {
     char *unix_path;
     uint64_t id_base;         /* of request ids */
     struct shares *collected; /* bytes of XML bodies in memory */
+    struct strangers *strangers;
     atomic_uint_fast64_t n_requests, n_4xx, n_5xx, bytes_in, bytes_out;
 };
 
@@ -73,9 +74,11 @@ struct front_call {
     enum front_who kind;
     struct s3_auth auth;
     const void *input;
-    bool is_prepared;    /* get.c: all but the body is known */
-    int64_t head_length; /* get.c: what HEAD says of the body */
-    bool is_failed;      /* answered with an error: what else comes of the body is dropped */
+    bool is_prepared;       /* get.c: all but the body is known */
+    int64_t head_length;    /* get.c: what HEAD says of the body */
+    struct str unknown_key; /* the id, when that is why it was not authenticated */
+    bool is_asked;          /* paused for that, once (ask.c) */
+    bool is_failed;         /* answered with an error: what else comes of the body is dropped */
     struct intake in;
     struct reading rd;
     struct ochange change; /* PUT, PART */
@@ -112,6 +115,11 @@ MUST_CHECK int front_authorize(struct front_call *fc, const void *input, struct 
  * x-amz-expected-bucket-owner or STR_NONE. */
 MUST_CHECK int front_bucket(const struct s3_call *c, struct str name, struct str owner,
                             const struct obucket **ret, struct err *err);
+
+/* After front_identify() has failed: true when that is not the end; the request is touched no
+ * more, front_begin_again() follows, or it was answered. On the loop's thread, from on_head. */
+bool front_ask_key(struct front_call *fc);
+void front_begin_again(struct front_call *fc);
 
 /* ---- bodies that come (intake.c) ---- */
 

@@ -235,7 +235,9 @@ void part_start(struct front_call *fc)
         return;
     }
     fc->input = input;
-    http_req_pause(fc->req);
+    if (!fc->is_asked) { /* it is paused already */
+        http_req_pause(fc->req);
+    }
     front_submit(fc, c->s3->pool, part_job);
 }
 

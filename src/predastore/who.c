@@ -70,9 +70,23 @@ static void be_system(struct s3_call *c)
         .user_name = STR("viperblock")};
 }
 
+static int find_key(void *ctx, struct arena *a, struct str access_key, struct aws_key *ret,
+                    struct err *err)
+{
+    struct front_call *fc = ctx;
+    int r = fc->f->sig.find(fc->f->sig.find_ctx, a, access_key, ret, err);
+    if (r == -ENOENT) {
+        fc->unknown_key = arena_str_dup(fc->c.arena, access_key);
+    }
+    return r;
+}
+
 static int authenticate(struct front_call *fc, struct err *err)
 {
     struct s3_call *c = &fc->c;
+    struct sigv4_opts sig = fc->f->sig;
+    sig.find = find_key;
+    sig.find_ctx = fc;
     if (fc->kind == FRONT_SYSTEM) {
         be_system(c);
         fc->auth = (struct s3_auth){.payload = S3_PAYLOAD_UNSIGNED,
@@ -83,8 +97,8 @@ static int authenticate(struct front_call *fc, struct err *err)
     struct s3_extra x = {0};
     struct str vhost_bucket = c->t.is_vhost ? c->t.bucket : STR_NONE;
     int r = s3_auth2_is(&c->rq)
-                ? s3_auth2_head(c->arena, &fc->f->sig, &c->rq, vhost_bucket, &fc->auth, &x, err)
-                : s3_auth_head(c->arena, &fc->f->sig, &c->rq, &fc->auth, &x, err);
+                ? s3_auth2_head(c->arena, &sig, &c->rq, vhost_bucket, &fc->auth, &x, err)
+                : s3_auth_head(c->arena, &sig, &c->rq, &fc->auth, &x, err);
     s3_take_extra(c, &x);
     if (r < 0) {
         return r;

@@ -3,11 +3,12 @@
 import base64
 import hashlib
 import os
+import signal
 import unittest
 
 from botocore.exceptions import ClientError
 
-from s3_world import REGION, UNSIGNED, World, read_answer
+from s3_world import EMPTY, REGION, UNSIGNED, Client, World, read_answer
 
 MIB = 1 << 20
 RULES = (b"<LifecycleConfiguration><Rule><ID>all</ID><Status>Enabled</Status><Filter><Prefix></Prefix></Filter>"
@@ -105,6 +106,43 @@ class Guard(unittest.TestCase):
         finally:
             for s in slow:
                 s.close()
+
+    def test_a_new_key_is_good_at_once(self):
+        """The request is there before the news of the key is: the service stood still meanwhile."""
+        pid = self.world.procs["predastore"].pid
+        body = os.urandom(5000)
+        for i in range(12):
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                a = self.world.spx_json("admin", "account", "create", f"new-{i}")
+                raw = Client(os.path.join(self.world.run, "predastore-s3.sock"), None, a["access_key_id"], a["secret_access_key"])
+                sent = []
+                for data in (raw.head("PUT", f"/new-{i}", "", {"X-Spx-Source-Ip": "192.0.2.1"}, EMPTY, 0),
+                             raw.head("GET", "/", "", {"X-Spx-Source-Ip": "192.0.2.2"}),
+                             raw.head("PUT", "/guard/x", "", {"X-Spx-Source-Ip": "192.0.2.3", "Expect": "100-continue"}, UNSIGNED, len(body)),
+                             raw.head("PUT", "/guard/x", "partNumber=1&uploadId=00", {"X-Spx-Source-Ip": "192.0.2.4"}, UNSIGNED, len(body)) + body):
+                    sent.append(raw.connect())
+                    sent[-1].sendall(data)
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            got = [read_answer(s) for s in sent]
+            for s in sent:
+                s.close()
+            # The last two are refused because the bucket is another's: who he is was known.
+            self.assertEqual([(a.status, a.code if a.status != 200 else None) for a in got],
+                             [(200, None), (200, None), (403, "AccessDenied"), (403, "AccessDenied")], got)
+
+    def test_keys_that_nobody_has_are_not_asked_for_without_end(self):
+        raw = self.world.raw()
+        codes = []
+        for i in range(100):
+            raw.key = f"AKIAGUESS{i:012d}"
+            codes.append(raw.request("GET", "/").code)
+        self.assertEqual(set(codes), {"InvalidAccessKeyId", "SlowDown"})
+        self.assertEqual(codes[0], "InvalidAccessKeyId")
+        raw.key = "AKIAGUESS000000000000"
+        self.assertEqual({raw.request("GET", "/").code for _ in range(20)}, {"InvalidAccessKeyId"})
+        self.assertEqual(self.raw.request("GET", "/").status, 200)
 
 
 if __name__ == "__main__":
