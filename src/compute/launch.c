@@ -10,6 +10,7 @@
 LOG_MODULE("compute.launch");
 
 #define RPC_TIMEOUT_NS  (UINT64_C(20) * NS_PER_S)
+#define OPEN_PAUSE_US   100000u
 #define LINK_TIMEOUT_NS (UINT64_C(2) * NS_PER_S)
 #define LINK_PAUSE_NS   (UINT64_C(10) * NS_PER_S)
 #define ADOPT_RETRY_NS  (UINT64_C(1) * NS_PER_S)
@@ -100,7 +101,18 @@ static int open_volume(struct job *j, const char *volume, char ret[SOCKET_PATH_M
     jw_obj_end(&w);
     AUTO(rpc_reply_done) struct rpc_reply reply = {0};
     AUTO(json_freep) struct json *a = NULL;
-    int r = call(j->c->block, "volume.open", &args, RPC_TIMEOUT_NS, &reply, &a, &j->err);
+    uint64_t end_ns = time_mono_ns() + RPC_TIMEOUT_NS;
+    int r = 0;
+    for (;;) {
+        r = call(j->c->block, "volume.open", &args, RPC_TIMEOUT_NS, &reply, &a, &j->err);
+        /* What serves it was killed just now, or whoever had it before has not let go: soon. */
+        bool is_passing = r == -EAGAIN || r == -EBUSY || r == -ECONNRESET;
+        if (!is_passing || time_mono_ns() >= end_ns) {
+            break;
+        }
+        err_clear(&j->err);
+        (void)usleep(OPEN_PAUSE_US);
+    }
     if (r < 0) {
         return err_context(&j->err, r, "volume %s", volume);
     }
