@@ -241,6 +241,7 @@ struct relay_req *relay_begin(struct relay *r, struct http_req *req, struct str 
         .is_chunked = h->is_chunked,
         /* What is no expectation is passed over by predastore too: no 100 would ever come. */
         .is_waiting = h->has_body && str_ieqc(http_header_get(h, "Expect"), "100-continue"),
+        .is_kept = true,
     };
     atomic_fetch_add(&r->n_requests, 1);
     int rc = q->w ? attach(q, false) : -EAGAIN;
@@ -258,6 +259,20 @@ struct relay_req *relay_begin(struct relay *r, struct http_req *req, struct str 
         send_up(q, NULL, 0);
     } /* else the head leaves with what follows it in this same run */
     return q;
+}
+
+static void keep(struct relay_req *q, const struct iovec *v, size_t n)
+{
+    if (!q->is_kept || !q->c->is_reused || q->c->has_received || q->was_retried) {
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        chunkq_add(&q->kept, str_n(v[i].iov_base, v[i].iov_len));
+    }
+    if (q->kept.n_bytes > RELAY_REPLAY) {
+        q->is_kept = false;
+        chunkq_done(&q->kept);
+    }
 }
 
 enum http_flow relay_body(struct relay_req *q, struct str chunk)
@@ -278,8 +293,8 @@ enum http_flow relay_body(struct relay_req *q, struct str chunk)
     if (k) {
         v[n++] = (struct iovec){crlf, 2};
     }
+    keep(q, v, n);
     send_up(q, v, n);
-    q->has_body_begun = true;
     if (q->phase == RELAY_OVER || !q->c || q->c->out.n_bytes <= RELAY_UP_HIGH) {
         return HTTP_MORE;
     }
@@ -295,6 +310,9 @@ void relay_end(struct relay_req *q)
     static char last[] = "0\r\n\r\n";
     const struct iovec v = {last, 5};
     q->is_body_done = true;
+    if (q->is_chunked) {
+        keep(q, &v, 1);
+    }
     send_up(q, &v, q->is_chunked ? 1 : 0);
 }
 
@@ -310,6 +328,7 @@ void relay_abort(struct relay_req *q)
 void relay_done(struct relay_req *q)
 {
     drop_conn(q, false);
+    chunkq_done(&q->kept);
     free(q);
 }
 
@@ -498,19 +517,25 @@ static ssize_t read_piece(struct relay_req *q, bool *ret_is_on)
     return n;
 }
 
-static void on_end_of_answer(struct relay_req *q, const char *why)
+/* Nobody has done what the request asks for: it was not sent whole, or not read whole (a unix
+ * socket tells that), or there is nothing to do. */
+static bool is_undone(const struct relay_req *q)
+{
+    const struct http_head *h = http_req_head(q->req);
+    return !q->is_body_done || q->c->was_reset || str_eqc(h->method, "GET") ||
+           q->is_head_method || str_eqc(h->method, "OPTIONS");
+}
+
+static void on_end_of_answer(struct relay_req *q, int code)
 {
     struct relay_conn *c = q->c;
-    const struct http_head *h = http_req_head(q->req);
-    bool is_safe = str_eqc(h->method, "GET") || q->is_head_method ||
-                   str_eqc(h->method, "OPTIONS") || (q->has_body && q->is_waiting);
+    c->was_reset |= code == ECONNRESET;
     if (q->phase != RELAY_SENDING || c->has_received || !c->is_reused || q->was_retried ||
-        q->has_body_begun || !is_safe) {
-        broken(q, why);
+        !q->is_kept || !is_undone(q)) {
+        broken(q, code ? strerror(code) : "ended early");
         return;
     }
-    /* The kept connection ended while the request was under way: once more, for what may be done
-     * twice. */
+    /* The kept connection ended while the request was under way: once more. */
     q->was_retried = true;
     drop_conn(q, false);
     if (attach(q, true) < 0) {
@@ -518,6 +543,7 @@ static void on_end_of_answer(struct relay_req *q, const char *why)
         return;
     }
     add_head(q);
+    chunkq_move(&q->c->out, &q->kept);
     send_up(q, NULL, 0);
 }
 
@@ -534,6 +560,7 @@ static void read_answer(struct relay_req *q)
             n = recv(c->fd, q->w->scratch, RELAY_SCRATCH, MSG_DONTWAIT);
             if (n > 0) {
                 c->has_received = true;
+                chunkq_done(&q->kept);
                 is_on = take(q, str_n(q->w->scratch, (size_t)n));
             }
         }
@@ -547,7 +574,7 @@ static void read_answer(struct relay_req *q)
             return;
         }
         if (n <= 0) {
-            on_end_of_answer(q, n == 0 ? "ended early" : strerror(errno));
+            on_end_of_answer(q, n == 0 ? 0 : errno);
             return;
         }
     }

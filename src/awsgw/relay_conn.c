@@ -101,7 +101,7 @@ int relay_conn_get(struct relay_worker *w, bool is_fresh, struct relay_conn **re
     if (c) {
         unlink_idle(c);
         c->is_reused = true;
-        c->has_sent = c->has_received = false;
+        c->has_sent = c->has_received = c->was_reset = false;
         c->scan = (struct http1_scan){0};
         *ret = c;
         return 0;
@@ -183,6 +183,7 @@ bool relay_conn_send(struct relay_conn *c, const struct iovec *more, size_t n_mo
             continue;
         }
         if (n < 0 && errno != EAGAIN) {
+            c->was_reset |= errno == ECONNRESET;
             c->is_write_dead = true;
             break;
         }

@@ -18,6 +18,7 @@
 #define RELAY_MAX_HEAD  (64u << 10)  /* of an answer */
 #define RELAY_SCRATCH   (128u << 10) /* of a loop: answers are read there first */
 #define RELAY_PIECE     (64u << 10)
+#define RELAY_REPLAY    (128u << 10) /* of a body, kept until something of the answer came */
 #define RELAY_UP_HIGH   (192u << 10) /* towards predastore: more, and the client is not read */
 #define RELAY_UP_LOW    (64u << 10)
 #define RELAY_DOWN_HIGH (384u << 10) /* towards the client: more, and predastore is not read */
@@ -56,6 +57,7 @@ struct relay_conn {
     struct http1_body body;
     struct chunkq_block *piece; /* for the next read of a body */
     bool is_reused, is_keep, is_write_dead;
+    bool was_reset;              /* predastore closed it and had not read all that was sent */
     bool has_sent, has_received; /* bytes of this request, of its answer */
 };
 
@@ -75,7 +77,10 @@ struct relay_req {
     bool is_paused;                            /* the client, because 'out' is long */
     bool is_body_done;                         /* all of the request is in 'out' or sent */
     bool is_stopped; /* predastore is not read: the client has enough to take */
-    bool was_retried, has_body_begun;
+    /* What was sent of the body, as it was framed, while it may have to be sent again. */
+    struct chunkq kept;
+    bool is_kept; /* all of it */
+    bool was_retried;
 };
 
 /* relay_conn.c */

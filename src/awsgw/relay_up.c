@@ -183,6 +183,21 @@ static bool serve_body(struct peer *p, const struct request *r)
     return (r->is_chunked || got == r->length) && put(p, text, (size_t)n);
 }
 
+/* What comes next on this connection is not answered. */
+static bool serve_then(struct peer *p, struct str how)
+{
+    struct request r;
+    char tail[5] = "";
+    struct pollfd pf = {.fd = p->fd, .events = POLLIN};
+    puts_(p, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    if (str_eqc(how, "deaf")) {
+        poll(&pf, 1, 10000);
+    } else if (read_request(p, &r)) {
+        (void)read_body(p, str_eqc(how, "half") ? 2 : r.length, r.is_chunked, tail);
+    }
+    return false;
+}
+
 /* False: the connection ends. */
 static bool serve(struct peer *p)
 {
@@ -201,6 +216,9 @@ static bool serve(struct peer *p)
         int k = snprintf(text, sizeof(text),
                          "HTTP/1.1 200 OK\r\nContent-Length: %zu\r\nETag: \"e\"\r\n\r\n", r.n);
         return put(p, text, (size_t)k) && put(p, r.head, r.n);
+    }
+    if (str_has_prefixc(r.target, "/then-")) {
+        return serve_then(p, str_skip(r.target, 6));
     }
     if (str_has_prefixc(r.target, "/get/")) {
         assert_int_equal(num_u64(str_skip(r.target, 5), UINT64_MAX, &size), 0);

@@ -13,6 +13,9 @@
  *   /204 /304 /length                       bodiless ones; /length is for HEAD
  *   /short /half /dies /nonsense /endless /long     broken answers
  *   /once    promises to stay, and goes     /get/N  N bytes
+ *   /then-deaf  stays; closes when more comes, and does not read it
+ *   /then-eats  stays; reads one more request whole, and closes
+ *   /then-half  stays; reads the head of one more request and two bytes, and closes
  *   /early   begins its answer before the body came
  *   else     100-continue when it is expected; the number of bytes of the body, as they came */
 struct up {

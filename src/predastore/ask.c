@@ -1,5 +1,5 @@
-/* A key that the look-ups do not show may have been made a moment ago: the store is asked before the
- * request is refused. The request waits meanwhile, without its body. */
+/* A key that the look-ups do not show may have been made a moment ago: the store is asked before
+ * the request is refused. The request waits meanwhile, without its body. */
 #include "predastore/front_int.h"
 
 #include "base/log.h"

@@ -18,7 +18,8 @@ MUST_CHECK int lifecycle_convert(struct arena *a,
 /* 1: there are rules, 0: none. */
 MUST_CHECK int lifecycle_rules(struct arena *a, const struct obucket *b, struct s3_life *ret,
                                struct err *err);
-/* x-amz-abort-date and x-amz-abort-rule-id of an upload of c's key; left alone when no rule says so. */
+/* x-amz-abort-date and x-amz-abort-rule-id of an upload of c's key; left alone when no rule says
+ * so. */
 void lifecycle_abort_date(const struct s3_call *c, uint64_t begun_ns, struct opt_time *ret_date,
                           struct str *ret_rule);
 

@@ -1,5 +1,5 @@
-/* strangers.h — how often the store of identities may be asked for keys that nobody knows: a key that
- * was just made is asked for once, somebody who guesses gets nowhere.
+/* strangers.h — how often the store of identities may be asked for keys that nobody knows: one
+ *               that was just made is asked for once, somebody who guesses gets nowhere.
  * Not here: asking (ask.c).
  * Threads:  any.
  * Memory:   fixed.
