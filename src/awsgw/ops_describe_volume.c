@@ -108,10 +108,15 @@ static const char *const status_filters[] = {
     "volume-status.status",
 };
 
+#define IO_EVENT_TYPE  "potential-data-inconsistency"
+#define IO_ACTION      "enable-volume-io"
+#define IO_ACTION_TEXT "Enable volume I/O"
+
 /* "ok", "impaired", or "insufficient-data" while the volume is being made. */
 static struct str health(const struct vol *v)
 {
-    if (!v->status || str_eqc(v->state, "creating")) {
+    if (!v->status || str_eqc(v->state, "creating") ||
+        str_eqc(v->status->health, "insufficient-data")) {
         return STR("insufficient-data");
     }
     return str_eqc(v->state, "error") || str_eqc(v->status->health, "impaired")
@@ -126,22 +131,117 @@ static struct str io_enabled(struct str health)
                                          : STR("insufficient-data");
 }
 
+/* Types whose speed is provisioned have it watched while a guest uses them. */
+static struct str io_performance(const struct vol *v)
+{
+    bool is_provisioned = str_eqc(v->now.type, "io1") || str_eqc(v->now.type, "io2") ||
+                          str_eqc(v->now.type, "gp3");
+    return is_provisioned && str_eqc(v->attachment, "attached") && str_eqc(health(v), "ok")
+               ? STR("normal")
+               : STR("not-applicable");
+}
+
+/* What happened to an impaired volume: the event and the action go by one id. */
+struct io_event {
+    bool is_there;
+    struct str id, description;
+    uint64_t since_ns;
+};
+
+static struct io_event io_event_of(struct arena *a, const struct vol *v)
+{
+    static const struct {
+        const char *fault, *text;
+    } texts[] = {
+        {"sync-failed", "A write could not be made durable; I/O is stopped"},
+        {"lost", "The data of the volume is missing or damaged"},
+        {"crashed-twice", "The process that serves the volume ended twice"},
+        {"store-away", "The store that the volume is filled from cannot be reached"},
+    };
+    struct io_event e = {.is_there = str_eqc(health(v), "impaired") && v->status};
+    if (!e.is_there) {
+        return e;
+    }
+    /* vol-0123... -> evol-0123... */
+    e.id = arena_fmt(a, "e%.*s", STR_ARG(v->spec->id));
+    e.description = STR("The data of the volume may be inconsistent");
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        if (str_eqc(v->status->fault, texts[i].fault)) {
+            e.description = str_c(texts[i].text);
+        }
+    }
+    e.since_ns = v->status->fault_ns;
+    return e;
+}
+
 static void status_values(void *ctx, const void *obj, size_t name_idx,
                           struct aws_filter_probe *p)
 {
     struct aws_call *call = ctx;
     struct vol v = vol_join(call, obj);
+    struct io_event e = io_event_of(call->arena, &v);
+    if (name_idx != 3 && name_idx != 4 && name_idx < 10 && !e.is_there) {
+        return;
+    }
     switch (name_idx) {
+    case 0: aws_filter_addc(p, IO_ACTION); break;
+    case 1: aws_filter_addc(p, IO_ACTION_TEXT); break;
+    case 2: aws_filter_add(p, e.id); break;
     case 3: aws_filter_add(p, v.spec->az); break;
     case 4: aws_filter_add(p, zone_id(gw_of(call), call->arena)); break;
+    case 5: aws_filter_add(p, e.description); break;
+    case 6: aws_filter_add(p, e.id); break;
+    case 7: aws_filter_addc(p, IO_EVENT_TYPE); break;
+    case 8: break; /* it has no end */
+    case 9: aws_filter_add_time(p, e.since_ns); break;
     case 10:
         aws_filter_addc(p, "io-enabled");
         aws_filter_addc(p, "io-performance");
         break;
-    case 11: aws_filter_add(p, io_enabled(health(&v))); break;
-    case 12: aws_filter_add(p, health(&v)); break;
-    default: break; /* no actions, no events */
+    case 11:
+        aws_filter_add(p, io_enabled(health(&v)));
+        aws_filter_add(p, io_performance(&v));
+        break;
+    default: aws_filter_add(p, health(&v)); break;
     }
+}
+
+static void events_out(struct arena *a, const struct vol *v, struct ec2_volume_status_item *o)
+{
+    struct io_event e = io_event_of(a, v);
+    AWS_LIST_MAKE(a, &o->actions, e.is_there ? 1 : 0);
+    AWS_LIST_MAKE(a, &o->events, e.is_there ? 1 : 0);
+    if (!e.is_there) {
+        return;
+    }
+    o->actions.v[0].code = STR(IO_ACTION);
+    o->actions.v[0].description = STR(IO_ACTION_TEXT);
+    o->actions.v[0].event_id = e.id;
+    o->actions.v[0].event_type = STR(IO_EVENT_TYPE);
+    o->events.v[0].description = e.description;
+    o->events.v[0].event_id = e.id;
+    o->events.v[0].event_type = STR(IO_EVENT_TYPE);
+    o->events.v[0].not_before = some_time(e.since_ns);
+    if (v->spec->instance_id.n > 0) {
+        o->events.v[0].instance_id = v->spec->instance_id;
+    }
+}
+
+/* How much of a volume of a snapshot has come by now. */
+static void initialization_out(struct arena *a, const struct vol *v,
+                               struct ec2_volume_status_item *o)
+{
+    uint64_t size = v->now.size_gib << 30;
+    if (v->spec->snapshot_id.n == 0 || !v->status || size == 0) {
+        return;
+    }
+    uint64_t absent = MIN(v->status->absent, size);
+    o->initialization_status_details =
+        arena_new_of(a, struct ec2_initialization_status_details);
+    o->initialization_status_details->initialization_type =
+        v->spec->source_volume_id.n > 0 ? STR("volume-copy") : STR("default");
+    o->initialization_status_details->progress =
+        some_i64((int64_t)((size - absent) / (size / 100)));
 }
 
 static void status_out(struct aws_call *call, const struct vol *v,
@@ -151,15 +251,15 @@ static void status_out(struct aws_call *call, const struct vol *v,
     o->volume_id = v->spec->id;
     o->availability_zone = v->spec->az;
     o->availability_zone_id = zone_id(gw_of(call), a);
-    AWS_LIST_MAKE(a, &o->actions, 0);
-    AWS_LIST_MAKE(a, &o->events, 0);
+    events_out(a, v, o);
+    initialization_out(a, v, o);
     o->volume_status = arena_new_of(a, struct ec2_volume_status_info);
     o->volume_status->status = health(v);
     AWS_LIST_MAKE(a, &o->volume_status->details, 2);
     o->volume_status->details.v[0].name = STR("io-enabled");
     o->volume_status->details.v[0].status = io_enabled(health(v));
     o->volume_status->details.v[1].name = STR("io-performance");
-    o->volume_status->details.v[1].status = STR("not-applicable");
+    o->volume_status->details.v[1].status = io_performance(v);
 }
 
 int ec2_describe_volume_status(struct aws_call *call, const void *input, void *output,
