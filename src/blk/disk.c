@@ -13,10 +13,6 @@
 
 #define LOCK_STEP_NS NS_PER_MS
 
-#pragma weak blk_cow_new
-#pragma weak blk_cow_close
-#pragma weak blk_map_grow
-
 /* Writes of a process that was killed keep the open file, and so its lock, until the last of them
  * ended: who has the lock has the file for himself. A lock of fcntl() would be gone with the
  * process. */
@@ -128,6 +124,7 @@ static int open_cow(struct disk *d, const struct disk_opts *o, struct err *err)
                               .supplier = o->supplier,
                               .n_queues = o->n_queues,
                               .inner = o->inner,
+                              .boot_id = o->boot_id,
                               .on_fault = on_map_fault,
                               .fault_ctx = d};
     int rc = open_base(d, o, &co.base, err);
@@ -169,6 +166,9 @@ static int build(struct disk *d, const struct disk_opts *o, struct err *err)
     rc = blk_throttle_new(d->top, &o->limits, &top, err);
     if (rc == 0) {
         d->top = top;
+    } else if (d->cow) {
+        int rc2 = blk_cow_close(d->cow, NULL); /* it has messages of its own on the way */
+        (void)rc2;
     }
     return rc;
 }
@@ -189,6 +189,7 @@ int disk_open(const struct disk_opts *o, uint64_t lock_ns, struct disk **ret, st
     }
     memset(d, 0, sizeof(*d));
     d->o = *o;
+    d->o.boot_id = NULL;
     secret_wipe(d->o.key, sizeof(d->o.key));
     secret_wipe(d->o.base_key, sizeof(d->o.base_key));
     d->size = o->size;

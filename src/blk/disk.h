@@ -24,6 +24,7 @@ struct disk_opts {
     /* The owner thread's queue, run as long as the disk is open; needed when there is a map. It
      * must not be inside one of its call-backs when disk_close() is called. */
     struct blk_queue *inner;
+    const char *boot_id; /* as in struct blk_cow_opts; borrowed until disk_open() returns */
     void (*on_fault)(void *ctx, int errnum);
     void *ctx;
 };
