@@ -10,16 +10,6 @@
 #include "blk/nbd.h"
 #include <pthread.h>
 
-#pragma weak blk_cow_supplied
-#pragma weak blk_cow_uploaded
-#pragma weak blk_cow_snap_begin
-#pragma weak blk_cow_snap_read
-#pragma weak blk_cow_snap_end
-#pragma weak blk_cow_snap_abort
-#pragma weak blk_cow_frozen
-#pragma weak blk_cow_fill
-#pragma weak blk_cow_stats
-#pragma weak blk_cow_extent
 /* ---- numbers of the protocol ---- */
 
 #define NBD_INIT_MAGIC    UINT64_C(0x4e42444d41474943) /* "NBDMAGIC" */

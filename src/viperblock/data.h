@@ -23,16 +23,6 @@
 #define DATA_MAX_RESULTS 512u                 /* that it did not read */
 #define DATA_WINDOW      8u                   /* blocks of one snapshot on their way */
 
-#pragma weak blk_cow_supplied
-#pragma weak blk_cow_uploaded
-#pragma weak blk_cow_snap_begin
-#pragma weak blk_cow_snap_read
-#pragma weak blk_cow_snap_end
-#pragma weak blk_cow_snap_abort
-#pragma weak blk_cow_frozen
-#pragma weak blk_cow_fill
-#pragma weak blk_cow_stats
-#pragma weak blk_cow_extent
 struct data;
 struct data_disk;
 struct data_snap;
@@ -118,6 +108,7 @@ struct data_disk {
 struct data {
     struct loop *loop;
     const char *name;
+    char boot_id[48]; /* read before the sandbox closes */
     int listen_fd;
     struct loop_fd *listen;
     struct data_disk *disks[CTL_MAX_DISKS];

@@ -43,6 +43,7 @@ static int open_disk(struct data_req *r)
                           .supplier = data_supplier(d),
                           .n_queues = MIN(m->n_queues, VU_MAX_QUEUES) + NBD_MAX_CONNS,
                           .inner = d->inner,
+                          .boot_id = d->p->boot_id,
                           .on_fault = on_fault,
                           .ctx = d};
     memcpy(o.id, m->id, sizeof(o.id));

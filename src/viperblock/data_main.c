@@ -17,7 +17,7 @@ int main(int argc, char **argv)
 {
     uint64_t n_rings = RINGS;
     if (argc < 2 || argc > 3 ||
-        (argc == 3 && num_u64(str_c(argv[2]), RINGS_MAX, &n_rings) != 0)) {
+        (argc == 3 && num_u64(str_c(argv[2]), RINGS_MAX, &n_rings) != 0) || n_rings == 0) {
         fprintf(stderr, "this program is started by spx-viperblock\n");
         return 2;
     }

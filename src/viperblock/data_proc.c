@@ -1,5 +1,6 @@
 #include "base/log.h"
 #include "base/time.h"
+#include "crypto/xts.h"
 #include "viperblock/data.h"
 #include "viperblock/data_sandbox.h"
 #include <errno.h>
@@ -7,6 +8,8 @@
 #include <string.h>
 
 LOG_MODULE("data");
+
+#define RING_DEPTH 256u
 
 struct data_req *data_req_new(struct data *p)
 {
@@ -205,6 +208,31 @@ void data_handle(struct data *p, const int *fds, size_t n_fds)
     }
 }
 
+/* The crypto library reads its configuration and finds its code at its first use: no file can be
+ * opened later. */
+static int warm_up(struct err *err)
+{
+    uint8_t key[XTS_KEY_SIZE] = {1}, page[BLK_PAGE] = {0};
+    int rc = 0;
+    for (unsigned is_encrypt = 0; rc == 0 && is_encrypt < 2; is_encrypt++) {
+        AUTO(xts_freep) struct xts *x = NULL;
+        rc = xts_new(key, is_encrypt == 1, &x);
+        rc = rc != 0 ? rc : xts_run(x, 0, BLK_PAGE, page, page, BLK_PAGE);
+    }
+    return rc == 0 ? 0 : fail(err, rc, "CipherFailed", "AES-256-XTS does not work here");
+}
+
+static int read_boot_id(struct data *p, struct err *err)
+{
+    AUTO_FD fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, p->boot_id, sizeof(p->boot_id) - 1);
+    if (n <= 0) {
+        return fail(err, -EIO, "ReadFailed", "the id of this boot cannot be read: %m");
+    }
+    p->boot_id[strcspn(p->boot_id, "\n")] = '\0';
+    return 0;
+}
+
 int data_run(struct data *p, const char *name, int listen_fd, unsigned n_rings, struct err *err)
 {
     *p = (struct data){.name = name, .listen_fd = listen_fd, .fd = -1, .loop = loop_new()};
@@ -213,6 +241,9 @@ int data_run(struct data *p, const char *name, int listen_fd, unsigned n_rings, 
     data_slots_init(p);
     int rc = loop_signals(p->loop, on_stop, NULL, p, err);
     rc = rc != 0 ? rc : data_link_listen(p, err);
+    rc = rc != 0 ? rc : warm_up(err);
+    rc = rc != 0 ? rc : blk_queue_reserve(n_rings, RING_DEPTH, err);
+    rc = rc != 0 ? rc : read_boot_id(p, err);
     rc = rc != 0 ? rc : data_sandbox(err);
     if (rc == 0) {
         log_info("data.started", KV_CSTR("name", name));

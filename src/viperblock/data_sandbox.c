@@ -4,7 +4,7 @@
 #include <linux/audit.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
-#include <linux/io_uring.h>
+#include <linux/fs.h>
 #include <linux/sched.h>
 #include <linux/seccomp.h>
 #include <stdbool.h>
@@ -20,17 +20,6 @@
 #define OUR_ARCH AUDIT_ARCH_AARCH64
 #else
 #error "name the audit architecture of this processor"
-#endif
-
-#if defined(__SANITIZE_ADDRESS__)
-#define HAS_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define HAS_ASAN 1
-#endif
-#endif
-#ifndef HAS_ASAN
-#define HAS_ASAN 0
 #endif
 
 #define FILTER_MAX 240u
@@ -105,8 +94,6 @@ static void allow_if_bits(struct program *p, unsigned nr, unsigned i, uint32_t b
 /* Work on what is open already: descriptors, memory, threads of our own. */
 static const unsigned allowed[] = {
     SYS_io_uring_enter,
-    SYS_io_uring_setup,
-    SYS_io_uring_register,
     SYS_read,
     SYS_write,
     SYS_readv,
@@ -177,12 +164,6 @@ static const unsigned allowed[] = {
     SYS_sched_yield,
     SYS_sched_getaffinity,
     SYS_getrusage,
-#if HAS_ASAN /* its allocator names mappings, its reports read maps */
-    SYS_prctl,
-    SYS_openat,
-    SYS_readlinkat,
-    SYS_newfstatat,
-#endif
 };
 
 static int seccomp(struct err *err)
@@ -190,7 +171,7 @@ static int seccomp(struct err *err)
     static const uint32_t fcntls[] = {F_GETFD, F_SETFD,     F_GETFL,         F_SETFL,
                                       F_DUPFD, F_ADD_SEALS, F_DUPFD_CLOEXEC, F_GET_SEALS};
     static const uint32_t prctls[] = {PR_SET_NAME, PR_SET_VMA};
-    static const uint32_t registers[] = {IORING_REGISTER_ENABLE_RINGS};
+    static const uint32_t ioctls[] = {FICLONERANGE};
     const uint32_t self[] = {(uint32_t)getpid()};
     struct program p = {.n = 0};
     add(&p, BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch), 0, 0);
@@ -209,12 +190,10 @@ static int seccomp(struct err *err)
     allow_if_bits(&p, SYS_mmap, 2, PROT_EXEC, false);
     allow_if_bits(&p, SYS_mprotect, 2, PROT_EXEC, false);
     allow_if_one_of(&p, SYS_fcntl, 1, fcntls, ARRAY_LEN(fcntls));
+    allow_if_one_of(&p, SYS_ioctl, 1, ioctls, ARRAY_LEN(ioctls));
     allow_if_one_of(&p, SYS_tgkill, 0, self, ARRAY_LEN(self)); /* abort() */
-    allow_if_one_of(&p, SYS_io_uring_register, 1, registers, ARRAY_LEN(registers));
-    if (!HAS_ASAN) {
-        allow_if_one_of(&p, SYS_prctl, 0, prctls, ARRAY_LEN(prctls));
-        allow_if_bits(&p, SYS_newfstatat, 3, AT_EMPTY_PATH, true);
-    }
+    allow_if_one_of(&p, SYS_prctl, 0, prctls, ARRAY_LEN(prctls));
+    allow_if_bits(&p, SYS_newfstatat, 3, AT_EMPTY_PATH, true);
     /* An error, not death: a call that a newer libc thinks of must not take a guest's disk away. */
     ret(&p, SECCOMP_RET_ERRNO | EPERM);
     struct sock_fprog prog = {.len = p.n, .filter = p.v};
