@@ -153,7 +153,16 @@ struct str image_snapshot_text(struct arena *a, const struct image *i)
 
 struct str image_boot_mode(const struct image *i)
 {
-    return str_has_prefixc(i->boot_mode, "uefi") ? i->boot_mode : STR("legacy-bios");
+    return i->boot_mode.n == 0                     ? STR_NONE
+           : str_has_prefixc(i->boot_mode, "uefi") ? i->boot_mode
+                                                   : STR("legacy-bios");
+}
+
+struct str image_firmware(const struct image *i)
+{
+    bool is_uefi = str_has_prefixc(i->boot_mode, "uefi") ||
+                   (i->boot_mode.n == 0 && str_eqc(i->arch, "arm64"));
+    return is_uefi ? STR("uefi") : STR("bios");
 }
 
 const struct view_entry *image_of_root(struct aws_call *call, struct str snapshot_id)

@@ -32,8 +32,10 @@ const struct view_entry *image_find(struct aws_call *call, struct str id, struct
 const struct view_entry *image_find_own(struct aws_call *call, struct str id, struct err *err);
 /* "Created by CreateImage(i-...) for ami-...": the description of its snapshots. */
 struct str image_snapshot_text(struct arena *a, const struct image *i);
-/* As users say it: "legacy-bios", "uefi", "uefi-preferred". */
+/* As users say it: "legacy-bios", "uefi", "uefi-preferred"; STR_NONE when nobody said. */
 struct str image_boot_mode(const struct image *i);
+/* What its instances start with: "bios" or "uefi". */
+struct str image_firmware(const struct image *i);
 /* Present image whose root device this snapshot is, and that the caller may use; or NULL. */
 const struct view_entry *image_of_root(struct aws_call *call, struct str snapshot_id);
 

@@ -247,6 +247,7 @@ bool janitor_turn(struct gw *gw, uint64_t now_wall_ns)
     has_worked |= walk(gw, now_wall_ns, STR("spec/volume/"), volume_step);
     has_worked |= walk(gw, now_wall_ns, STR("spec/image/"), janitor_image);
     has_worked |= walk(gw, now_wall_ns, STR("spec/snapshot/"), janitor_snapshot);
+    has_worked |= walk(gw, now_wall_ns, STR("spec/tags/"), janitor_tags);
     has_worked |= walk(gw, now_wall_ns, STR("status/"), orphan_step);
     return has_worked;
 }

@@ -123,16 +123,26 @@ bool janitor_image(struct step *s, const struct view_entry *e)
     if (st && !str_eqc(st->state, "deregistered")) {
         return false;
     }
-    for (size_t k = 0; str_eqc(i->phase, "stopping") && k < i->devices.n; k++) {
-        if (i->devices.v[k].volume_id.n > 0) { /* tags of snapshots that never came */
-            txn_delete_key(s->t,
-                           key_spec(s->a, "tags", i->account, i->devices.v[k].snapshot_id));
-        }
-    }
     txn_delete(s->t, e);
     txn_delete_key(s->t, key_status(s->a, "image", i->account, i->id));
     txn_delete_key(s->t, key_spec(s->a, "tags", i->account, i->id));
     return janitor_commit(s, "image.forgotten", i->id);
+}
+
+/* The block service may forget an image before we do: its tags are ours. */
+bool janitor_tags(struct step *s, const struct view_entry *e)
+{
+    const struct tags *t = REC(tags, e);
+    if (!str_has_prefixc(t->id, "ami-")) {
+        return false; /* of others, who removes them removes their tags */
+    }
+    struct str spec = key_spec(s->a, "image", t->account, t->id);
+    if (store_has(s->gw, spec)) {
+        return false;
+    }
+    txn_expect(s->t, spec, 0);
+    txn_delete(s->t, e);
+    return janitor_commit(s, "tags.forgotten", t->id);
 }
 
 bool janitor_imaging(struct step *s, const struct view_entry *e)

@@ -18,6 +18,7 @@ bool janitor_commit(struct step *s, const char *event, struct str id);
 
 /* Forgets images that are gone; makes the snapshots of an image whose instance has stopped. */
 bool janitor_image(struct step *s, const struct view_entry *e);
+bool janitor_tags(struct step *s, const struct view_entry *e);
 /* An instance that was stopped for an image: started again when its disks have been taken. */
 bool janitor_imaging(struct step *s, const struct view_entry *e);
 /* Forgets snapshots that are gone; ends those that only carried bytes to a copy of a volume. */

@@ -135,7 +135,7 @@ static void values(void *ctx, const void *obj, size_t name_idx, struct aws_filte
         break;
     case 32: add_set(p, i->sriov); break;
     case 33: aws_filter_addc(p, "hvm"); break;
-    case 34: aws_filter_add(p, image_boot_mode(i)); break;
+    case 34: add_set(p, image_boot_mode(i)); break;
     default: device_values(call, i, name_idx, p); break;
     }
 }
@@ -410,6 +410,12 @@ int ec2_deregister_image(struct aws_call *call, const void *input, void *output,
     struct txn *t = txn_open(call);
     if (in->delete_associated_snapshots.v) {
         delete_snapshots(call, t, &rec, &out->delete_snapshot_results);
+    }
+    for (size_t k = 0; str_eqc(rec.phase, "stopping") && k < rec.devices.n; k++) {
+        if (rec.devices.v[k].volume_id.n > 0) { /* tags of snapshots that will not come */
+            txn_delete_key(
+                t, key_spec(call->arena, "tags", call->account, rec.devices.v[k].snapshot_id));
+        }
     }
     rec.want = STR("deleted");
     txn_update(t, e, &image_desc, &rec);

@@ -60,7 +60,7 @@ int ec2_describe_image_attribute(struct aws_call *call, const void *input, void 
     out->image_id = i->id;
     if (str_eqc(what, "description")) {
         attribute_value(a, i->description, &out->description);
-    } else if (str_eqc(what, "bootMode")) {
+    } else if (str_eqc(what, "bootMode") && i->boot_mode.n > 0) {
         attribute_value(a, image_boot_mode(i), &out->boot_mode);
     } else if (str_eqc(what, "blockDeviceMapping")) {
         image_mapping_out(call, i, &out->block_device_mappings);

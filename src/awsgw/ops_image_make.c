@@ -266,11 +266,9 @@ int ec2_register_image(struct aws_call *call, const void *input, void *output, s
     struct str host = facts ? facts->arch : STR("x86_64");
     m->rec.arch = in->architecture.n > 0 ? in->architecture : host;
     m->rec.root_device = in->root_device_name.n > 0 ? in->root_device_name : STR("/dev/sda1");
-    /* Without a word: what the architecture's machines start with. */
-    m->rec.boot_mode = str_has_prefixc(in->boot_mode, "uefi") ? in->boot_mode
-                       : in->boot_mode.n > 0                  ? STR("bios")
-                       : str_eqc(m->rec.arch, "arm64")        ? STR("uefi")
-                                                              : STR("bios");
+    m->rec.boot_mode = str_eqc(in->boot_mode, "legacy-bios") ? STR("bios")
+                       : in->boot_mode.n > 0                 ? in->boot_mode
+                                                             : STR("");
     m->rec.source = STR("snapshot");
     m->rec.source_id = STR("");
     m->rec.ena = in->ena_support.v ? STR("true") : STR("false");

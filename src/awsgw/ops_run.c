@@ -158,7 +158,7 @@ static struct instance instance_of(struct aws_call *call, const struct launch *l
         .image_id = l->image->id,
         .instance_type = l->type->name,
         .arch = l->image->arch,
-        .boot_mode = str_has_prefixc(l->image->boot_mode, "uefi") ? STR("uefi") : STR("bios"),
+        .boot_mode = image_firmware(l->image),
         .n_vcpus = l->type->n_vcpus,
         .memory_mib = l->type->memory_mib,
         .key_name = l->key ? l->key->name : STR(""),
