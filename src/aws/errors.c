@@ -151,13 +151,26 @@ int aws_error_status(const struct aws_service *s, const char *code)
     return is_aws && c.n < 100 ? 400 : 0;
 }
 
+/* The store of the cloud is away, or busy, or took no notice in time: nothing is wrong here, and
+ * it is worth another try. */
+static bool is_outage(const char *name)
+{
+    static const char *const names[] = {"Unavailable", "Interrupted", "SlowDown", "NotYetSeen"};
+    for (size_t i = 0; name && i < ARRAY_LEN(names); i++) {
+        if (strcmp(name, names[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 struct aws_error_out aws_error_show(const struct aws_service *s, const struct err *err)
 {
     int status = err->name ? aws_error_status(s, err->name) : 0;
     if (err->code == -EPERM && err->name && strcmp(err->name, "AccessDenied") == 0) {
         status = 0; /* the store refused us, not the caller */
     }
-    if (err->name && strcmp(err->name, "Unavailable") == 0) {
+    if (is_outage(err->name)) {
         return (struct aws_error_out){503, "Unavailable",
                                       "The server is overloaded and can't handle the request."};
     }

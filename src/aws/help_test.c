@@ -405,6 +405,16 @@ static void test_errors(void **state)
     struct err err = ERR_INIT;
     fail(&err, -EPERM, "AccessDenied", "the store refused");
     assert_int_equal(aws_error_show(&aws_service_ec2, &err).status, 500);
+    static const char *const outages[] = {"Unavailable", "Interrupted", "SlowDown",
+                                          "NotYetSeen"};
+    for (size_t i = 0; i < ARRAY_LEN(outages); i++) {
+        err_clear(&err);
+        fail(&err, -EIO, outages[i], "/run/x/state.sock: nothing to show to anybody");
+        struct aws_error_out shown = aws_error_show(&aws_service_ec2, &err);
+        assert_int_equal(shown.status, 503);
+        assert_string_equal(shown.code, "Unavailable");
+        assert_null(strstr(shown.msg, "state.sock"));
+    }
     err_clear(&err);
     fail(&err, -EINVAL, "InvalidParameterValue", "a < b");
     struct aws_error_out e = aws_error_show(&aws_service_ec2, &err);

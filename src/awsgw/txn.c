@@ -105,7 +105,7 @@ void txn_claim(struct txn *t, struct str key, struct str owner)
 int txn_settle(struct gw *gw, const struct view_entry *e, struct err *err)
 {
     if (view_wait(gw->view, e->mod_rev, VIEW_WAIT_NS) < 0) {
-        return fail(err, -ETIMEDOUT, "InternalError",
+        return fail(err, -ETIMEDOUT, "NotYetSeen",
                     "this service does not see the latest change completely yet");
     }
     return 0;
@@ -167,7 +167,7 @@ int txn_token_begin(const struct aws_call *call, struct str client_token, const 
     struct gw *gw = gw_of(call);
     int r = aws_token_begin(call, gw->kv, client_token, input, ret, err);
     if (r == 0 && ret->is_replay && view_wait(gw->view, ret->mod_rev, VIEW_WAIT_NS) < 0) {
-        return fail(err, -ETIMEDOUT, "InternalError",
+        return fail(err, -ETIMEDOUT, "NotYetSeen",
                     "this service does not see the first request with this token yet");
     }
     return r;
@@ -190,7 +190,7 @@ int txn_commit(struct txn *t, struct err *err)
         return r;
     }
     if (view_wait(t->gw->view, rev, VIEW_WAIT_NS) < 0) {
-        return fail(err, -ETIMEDOUT, "InternalError",
+        return fail(err, -ETIMEDOUT, "NotYetSeen",
                     "the change was made, but this service does not see it yet");
     }
     return 0;

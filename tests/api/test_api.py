@@ -7,6 +7,7 @@ import concurrent.futures
 import json
 import os
 import re
+import signal
 import sys
 import unittest
 
@@ -632,6 +633,21 @@ def handlers():
 
 
 class Restarts(Base):
+    def test_a_store_that_does_not_answer_is_no_internal_error(self):
+        """503, which clients try again; what is known is still told."""
+        self.ec2.describe_vpcs()
+        pid = cloud.procs["state"].pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with self.assertRaises(ClientError) as e:
+                self.ec2.create_key_pair(KeyName="outage")
+            r = e.exception.response
+            self.assertEqual((r["ResponseMetadata"]["HTTPStatusCode"], r["Error"]["Code"]), (503, "Unavailable"))
+            self.assertTrue(self.ec2.describe_vpcs()["Vpcs"])
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        wait_for("answers again", lambda: code_of(self.ec2.describe_vpcs) == "no error", timeout=30)
+
     def test_gateway_and_store_killed_and_back(self):
         iid = self.running()
         for name in ("awsgw", "state"):
