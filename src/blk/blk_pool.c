@@ -30,14 +30,17 @@ int blk_pool_init(struct blk_pool *p, struct blk_queue *q, unsigned n_reqs, unsi
     if (p->mem == MAP_FAILED) {
         p->mem = NULL;
     }
-    if (!p->all_reqs || !p->mem || stack_init(&p->reqs, n_all) ||
-        stack_init(&p->small, BLK_N_SMALL) || stack_init(&p->big, n_buffers)) {
+    p->n_reqs = n_reqs;
+    if (!p->all_reqs || !p->mem || stack_init(&p->reqs, n_reqs) ||
+        stack_init(&p->inner, n_all - n_reqs) || stack_init(&p->small, BLK_N_SMALL) ||
+        stack_init(&p->big, n_buffers)) {
         blk_pool_done(p);
         return -ENOMEM;
     }
     for (unsigned i = n_all; i-- > 0;) {
+        struct blk_stack *s = i < n_reqs ? &p->reqs : &p->inner;
         p->all_reqs[i].q = q;
-        p->reqs.v[p->reqs.n++] = &p->all_reqs[i];
+        s->v[s->n++] = &p->all_reqs[i];
     }
     for (unsigned i = BLK_N_SMALL; i-- > 0;) {
         p->small.v[p->small.n++] = p->mem + (size_t)i * BLK_SMALL;
@@ -46,8 +49,7 @@ int blk_pool_init(struct blk_pool *p, struct blk_queue *q, unsigned n_reqs, unsi
     for (unsigned i = n_buffers; i-- > 0;) {
         p->big.v[p->big.n++] = big + (size_t)i * BLK_BUFFER;
     }
-    p->reqs.keep[BLK_FRONT] = n_all - n_reqs;
-    p->reqs.keep[BLK_COW] = n_reqs / 4 + 4;
+    p->inner.keep[BLK_COW] = n_reqs / 4 + 4;
     p->small.keep[BLK_FRONT] = BLK_N_SMALL / 2;
     p->small.keep[BLK_COW] = BLK_N_SMALL / 4;
     p->small.keep[BLK_CRYPT] = 2;
@@ -64,6 +66,7 @@ void blk_pool_done(struct blk_pool *p)
     }
     free(p->all_reqs);
     free(p->reqs.v);
+    free(p->inner.v);
     free(p->small.v);
     free(p->big.v);
     for (size_t i = 0; i < BLK_TIER_N; i++) {
@@ -74,7 +77,7 @@ void blk_pool_done(struct blk_pool *p)
 
 struct blk_req *blk_pool_req(struct blk_pool *p, enum blk_tier tier)
 {
-    struct blk_req *r = stack_pop(&p->reqs, tier);
+    struct blk_req *r = stack_pop(tier == BLK_FRONT ? &p->reqs : &p->inner, tier);
     if (r) {
         r->flags = 0;
         r->buf = NULL;
@@ -84,7 +87,8 @@ struct blk_req *blk_pool_req(struct blk_pool *p, enum blk_tier tier)
 
 void blk_pool_put_req(struct blk_pool *p, struct blk_req *r)
 {
-    p->reqs.v[p->reqs.n++] = r;
+    struct blk_stack *s = r < p->all_reqs + p->n_reqs ? &p->reqs : &p->inner;
+    s->v[s->n++] = r;
     p->n_put++;
 }
 

@@ -22,8 +22,10 @@ struct blk_wait_list {
     size_t head, n, max; /* a ring */
 };
 struct blk_pool {
-    struct blk_stack reqs, small, big;
-    struct blk_req *all_reqs;
+    struct blk_stack reqs, inner; /* of front ends; of layers */
+    struct blk_stack small, big;
+    struct blk_req *all_reqs; /* those of front ends first */
+    unsigned n_reqs;
     char *mem; /* small buffers, then big ones */
     size_t mem_size;
     uint64_t n_put, n_put_seen;

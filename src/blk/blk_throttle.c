@@ -83,6 +83,12 @@ static void go_on(void *ctx)
     blk_submit(below, r);
 }
 
+/* A function: MAX() would take twice. */
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 static void submit(struct blk_layer *l, struct blk_req *r)
 {
     struct throttle *t = (struct throttle *)(void *)l;
@@ -93,11 +99,11 @@ static void submit(struct blk_layer *l, struct blk_req *r)
     bool is_data = r->op == BLK_READ || r->op == BLK_WRITE;
     uint64_t now = blk_queue_now(r->q), size = load(&t->io_size);
     uint64_t n = is_data && r->len > size ? (r->len + size - 1) / size : 1;
-    uint64_t at = blk_bucket_take(&t->iops, n, now);
-    at = MAX(at, blk_bucket_take(&t->burst_iops, n, now));
+    uint64_t at = later(blk_bucket_take(&t->iops, n, now), now);
+    at = later(blk_bucket_take(&t->burst_iops, n, now), at);
     if (is_data) {
-        at = MAX(at, blk_bucket_take(&t->bytes, r->len, now));
-        at = MAX(at, blk_bucket_take(&t->burst_bytes, r->len, now));
+        at = later(blk_bucket_take(&t->bytes, r->len, now), at);
+        at = later(blk_bucket_take(&t->burst_bytes, r->len, now), at);
     }
     if (at <= now) {
         /* Checked already, and the range below is the same. */
