@@ -171,6 +171,7 @@ int snap_s3_delete_many(struct snap_s3 *c, const struct snap_s3_item *items, siz
                         struct err *err)
 {
     static const struct xml_events ev = {.on_start = on_nothing, .on_end = on_error_end};
+    static const struct xml_limits limits = {.max_size = LIST_MAX};
     struct listing l = {.n = 0};
     AUTO_BUF body, out;
     buf_init(&body, DELETE_MAX);
@@ -196,7 +197,7 @@ int snap_s3_delete_many(struct snap_s3 *c, const struct snap_s3_item *items, siz
                                    .out = &out};
     struct err e = ERR_INIT;
     int r = snap_s3_call(c, &rq, NULL, err);
-    if (r == 0 && xml_parse(buf_str(&out), NULL, &ev, &l, &e) < 0) {
+    if (r == 0 && xml_parse(buf_str(&out), &limits, &ev, &l, &e) < 0) {
         r = fail(err, -EIO, "StoreFailed", "an answer cannot be understood: %s", e.msg);
     }
     if (r == 0 && l.n_errors) {

@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 
 /* After a request whose outcome is not known the store may still do it: a block that is found
@@ -109,7 +110,7 @@ static int open_one(struct snap_store *s, const char *name, struct str id, struc
 
 int snap_uploads_open(struct snap_store *s, struct err *err)
 {
-    int fd = fault_open_dir(s->o.fs, s->dir, "."), r = 0;
+    int fd = openat(s->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     if (!d) {
         return fail(err, -EIO, "OpenFailed", "the folder of uploads cannot be read");
@@ -207,18 +208,23 @@ static int take_parent(struct snap_store *s, const struct snap_info *info,
     return r;
 }
 
+/* The keys of the account are there before the first block needs them: a locked node says so now. */
+static int make_keys(struct snap_store *s, const struct snap_info *info, struct err *err)
+{
+    struct snap_keys_pair keys;
+    int r = info->is_encrypted ? snap_keys_get(s, str_c(info->account), true, &keys, err) : 0;
+    secret_wipe(&keys, sizeof(keys));
+    return r;
+}
+
 static int begin_new(struct snap_store *s, const struct snap_info *info, struct err *err)
 {
     char name[48];
     struct snap_info clean = *info;
     struct str account = str_c(info->account), id = str_c(info->id);
-    struct snap_keys_pair keys;
     clean.n_blocks = clean.n_zero = clean.n_new = 0;
-    int r = info->is_encrypted ? snap_keys_get(s, account, true, &keys, err) : 0;
-    secret_wipe(&keys, sizeof(keys));
-    if (r == 0 && (r = snap_is_there(s, 'm', account, id, err)) == 0) {
-        r = snap_is_there(s, 'r', account, id, err);
-    }
+    int r = snap_is_there(s, 'm', account, id, err);
+    r = r != 0 ? r : snap_is_there(s, 'r', account, id, err);
     if (r != 0) {
         return r < 0 ? r
                      : fail(err, -EEXIST, "SnapshotExists", "snapshot %s is there", info->id);
@@ -228,7 +234,8 @@ static int begin_new(struct snap_store *s, const struct snap_info *info, struct 
         r = fail(err, -ENOMEM, "NoMemory", "no memory for an upload");
     }
     log_name(id, name);
-    if (r == 0 && (r = take_parent(s, info, &u->base, err)) == 0) {
+    if (r == 0 && (r = take_parent(s, info, &u->base, err)) == 0 &&
+        (r = make_keys(s, info, err)) == 0) {
         r = snap_log_create(&u->log, s->o.fs, s->dir, name, &u->base, err);
     }
     if (r < 0) {
