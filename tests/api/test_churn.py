@@ -1,4 +1,4 @@
-"""Users who launch, stop, start, attach, tag and terminate at random while the gateway and the store are killed with -9: afterwards the books must balance.
+"""Users who launch, stop, start, attach, snapshot, make images, tag and terminate at random while the gateway and the store are killed with -9: afterwards the books must balance.
 
 A fake host reports what a working host would.  SPX_CHURN_SECONDS: how long (30).  SPX_CHURN_SEED: which dice.
 """
@@ -27,7 +27,9 @@ THREADS = 6
 EXPECTED = {
     "IncorrectInstanceState", "IncorrectState", "InsufficientInstanceCapacity", "VolumeInUse", "InvalidParameterValue", "Unavailable",
     "InvalidVolume.NotFound", "AttachmentLimitExceeded", "OperationNotPermitted", "InvalidAttachment.NotFound", "DependencyViolation",
-    "InvalidGroup.NotFound", "InsufficientAddressCapacity", "ServiceUnavailable",
+    "InvalidGroup.NotFound", "InsufficientAddressCapacity", "ServiceUnavailable", "InvalidSnapshot.NotFound", "InvalidSnapshot.InUse",
+    "SnapshotCreationPerVolumeRateExceeded", "ConcurrentSnapshotLimitExceeded", "IncorrectModificationState", "VolumeModificationRateExceeded",
+    "InvalidAMIID.NotFound", "InvalidAMIID.Unavailable", "ResourceLimitExceeded",
 }
 OUTAGE = {"InternalError", "InternalFailure", "RequestLimitExceeded", "AuthFailure"}
 
@@ -48,7 +50,7 @@ class Users:
 
     def __init__(self):
         self.lock = threading.Lock()
-        self.instances, self.volumes, self.groups = [], [], []
+        self.instances, self.volumes, self.groups, self.snapshots, self.images = [], [], [], [], []
         self.acknowledged = {}  # instance id -> client token
         self.codes = collections.Counter()
         self.wrong = []
@@ -71,7 +73,9 @@ class User(threading.Thread):
     def run(self):
         acts = [(self.launch, 5), (self.terminate, 3), (self.stop_it, 3), (self.start_it, 5), (self.make_volume, 2), (self.attach, 5),
                 (self.detach, 4), (self.delete_volume, 2), (self.tag, 3), (self.untag, 1), (self.regroup, 2), (self.new_group, 1),
-                (self.delete_group, 1), (self.resize, 2), (self.look, 3)]
+                (self.delete_group, 1), (self.resize, 2), (self.look, 3), (self.snapshot, 3), (self.snapshots, 1), (self.copy_snapshot, 1),
+                (self.delete_snapshot, 2), (self.copy_volume, 1), (self.grow, 2), (self.image, 2), (self.register, 1), (self.copy_image, 1),
+                (self.deregister, 2)]
         while not self.u.stop.is_set():
             act = self.rng.choices([a for a, _ in acts], [w for _, w in acts])[0]
             try:
@@ -97,6 +101,9 @@ class User(threading.Thread):
         args = dict(ImageId=AMI, InstanceType=self.rng.choice(["t3.nano", "t3.micro"]), MinCount=1, MaxCount=self.rng.choice([1, 1, 2]),
                     ClientToken=token, TagSpecifications=[{"ResourceType": t, "Tags": [{"Key": "k", "Value": "v"}]}
                                                           for t in ("instance", "volume", "network-interface")])
+        image = self.u.pick(self.u.images, self.rng)
+        if image and self.rng.random() < 0.3:
+            args["ImageId"] = image
         group = self.u.pick(self.u.groups, self.rng)
         if group and self.rng.random() < 0.5:
             args["SecurityGroupIds"] = [group]
@@ -131,9 +138,76 @@ class User(threading.Thread):
         if i:
             self.ec2.start_instances(InstanceIds=[i])
 
+    def keep(self, where, *ids):
+        with self.u.lock:
+            where.extend(ids)
+
+    def tags(self, *types):
+        return [{"ResourceType": t, "Tags": [{"Key": "k", "Value": "v"}]} for t in types]
+
+    def snapshot(self):
+        v = self.u.pick(self.u.volumes, self.rng)
+        if v:
+            self.keep(self.u.snapshots, self.ec2.create_snapshot(VolumeId=v, TagSpecifications=self.tags("snapshot"))["SnapshotId"])
+
+    def snapshots(self):
+        i = self.one()
+        if i:
+            made = self.ec2.create_snapshots(InstanceSpecification={"InstanceId": i}, CopyTagsFromSource="volume")["Snapshots"]
+            self.keep(self.u.snapshots, *(s["SnapshotId"] for s in made))
+
+    def copy_snapshot(self):
+        s = self.u.pick(self.u.snapshots, self.rng)
+        if s:
+            self.keep(self.u.snapshots, self.ec2.copy_snapshot(SourceRegion=REGION, SourceSnapshotId=s, TagSpecifications=self.tags("snapshot"))["SnapshotId"])
+
+    def delete_snapshot(self):
+        s = self.u.pick(self.u.snapshots, self.rng)
+        if s:
+            self.ec2.delete_snapshot(SnapshotId=s)
+
+    def copy_volume(self):
+        v = self.u.pick(self.u.volumes, self.rng)
+        if v:
+            self.keep(self.u.volumes, self.ec2.copy_volumes(SourceVolumeId=v, ClientToken=str(uuid.uuid4()))["Volumes"][0]["VolumeId"])
+
+    def grow(self):
+        v = self.u.pick(self.u.volumes, self.rng)
+        if v:
+            self.ec2.modify_volume(VolumeId=v, Size=self.rng.randrange(2, 9))
+
+    def image(self):
+        i = self.one()
+        if i:
+            self.keep(self.u.images, self.ec2.create_image(InstanceId=i, Name=str(uuid.uuid4()), NoReboot=self.rng.random() < 0.5,
+                                                           TagSpecifications=self.tags("image", "snapshot"))["ImageId"])
+
+    def register(self):
+        s = self.u.pick(self.u.snapshots, self.rng)
+        if s:
+            self.keep(self.u.images, self.ec2.register_image(
+                Name=str(uuid.uuid4()), VirtualizationType="hvm", RootDeviceName="/dev/sda1", Architecture="x86_64",
+                BlockDeviceMappings=[{"DeviceName": "/dev/sda1", "Ebs": {"SnapshotId": s}}], TagSpecifications=self.tags("image"))["ImageId"])
+
+    def copy_image(self):
+        i = self.u.pick(self.u.images, self.rng)
+        if i:
+            self.keep(self.u.images, self.ec2.copy_image(SourceImageId=i, SourceRegion=REGION, Name=str(uuid.uuid4()), CopyImageTags=True,
+                                                         ClientToken=str(uuid.uuid4()), TagSpecifications=self.tags("snapshot"))["ImageId"])
+
+    def deregister(self):
+        i = self.u.pick(self.u.images, self.rng)
+        if i:
+            self.ec2.deregister_image(ImageId=i, DeleteAssociatedSnapshots=self.rng.random() < 0.5)
+            with self.u.lock:
+                if i in self.u.images:
+                    self.u.images.remove(i)
+
     def make_volume(self):
-        v = self.ec2.create_volume(AvailabilityZone=AZ, Size=1, TagSpecifications=[
-            {"ResourceType": "volume", "Tags": [{"Key": "k", "Value": "v"}]}])["VolumeId"]
+        snapshot = self.u.pick(self.u.snapshots, self.rng)
+        of = dict(SnapshotId=snapshot) if snapshot and self.rng.random() < 0.5 else dict(Size=1)
+        v = self.ec2.create_volume(AvailabilityZone=AZ, TagSpecifications=[
+            {"ResourceType": "volume", "Tags": [{"Key": "k", "Value": "v"}]}], **of)["VolumeId"]
         with self.u.lock:
             self.u.volumes.append(v)
 
@@ -273,7 +347,20 @@ class Churn(unittest.TestCase):
             return cap.get("used_memory_mib", 0) == want or None
         wait_for("memory in the capacity record is what instances hold", counted, timeout=20)
 
+        # Nobody stays down for an image; what an image is made of is there.
+        wait_for("no instance is held for an image", lambda: not any(record(k).get("imaging") for k in keys("spec/instance/")) or None, timeout=60)
+        own = {s["SnapshotId"] for s in ec2.describe_snapshots(OwnerIds=["self"])["Snapshots"]}
+        for i in ec2.describe_images(Owners=["self"])["Images"]:
+            self.assertIn(i["State"], ("available", "pending", "failed"))
+            if i["State"] != "failed":
+                named = {m["Ebs"]["SnapshotId"] for m in i["BlockDeviceMappings"] if m.get("Ebs", {}).get("SnapshotId")}
+                self.assertTrue(named and named <= own, f"{i['ImageId']}: a snapshot is gone")
+
     def end_all(self, ec2):
+        for i in ec2.describe_images(Owners=["self"])["Images"]:
+            ec2.deregister_image(ImageId=i["ImageId"], DeleteAssociatedSnapshots=True)
+        for s in ec2.describe_snapshots(OwnerIds=["self"])["Snapshots"]:
+            ec2.delete_snapshot(SnapshotId=s["SnapshotId"])
         ids = [i["InstanceId"] for i in self.instances(ec2) if i["State"]["Name"] != "terminated"]
         for i in range(0, len(ids), 50):
             ec2.terminate_instances(InstanceIds=ids[i:i + 50])
@@ -287,8 +374,14 @@ class Churn(unittest.TestCase):
                 ec2.delete_security_group(GroupId=g["GroupId"])
 
     def check_books(self):
-        for prefix in ("claim/ip/", "claim/publicip/", "spec/eni/", "spec/volume/", "status/volume/", "status/eni/", "status/attachment/"):
-            wait_for(f"nothing left below {prefix}", lambda: not keys(prefix) or None, timeout=40, every=0.5)
+        account = cloud.account("one")[2]
+        for prefix in ("claim/ip/", "claim/publicip/", "spec/eni/", "spec/volume/", "status/volume/", "status/eni/", "status/attachment/",
+                       "spec/volmod/", "status/volmod/", "claim/imagename/", f"spec/snapshot/{account}/", f"status/snapshot/{account}/",
+                       f"spec/image/{account}/", f"status/image/{account}/"):
+            try:
+                wait_for(f"nothing left below {prefix}", lambda: not keys(prefix) or None, timeout=40, every=0.5)
+            except AssertionError:
+                self.fail(f"left below {prefix}: " + ", ".join(keys(prefix)[:10]))
         gone = {k.rsplit("/", 1)[1] for k in keys("spec/instance/")}
         self.assertEqual([k for k in keys("spec/tags/") if k.rsplit("/", 1)[1] not in gone], [], "tags of what is gone")
         self.assertEqual([k for k in keys("status/instance/") if k.rsplit("/", 1)[1] not in gone], [])
