@@ -74,7 +74,7 @@ struct blk_cow_opts {
     const char *boot_id; /* of this boot; NULL = read here (not possible in a sandbox) */
     struct fault_fs *fs; /* tests: the map goes through fault.h; NULL = io_uring */
 };
-#define BLK_COW_MAX_QUEUES 16u
+#define BLK_COW_MAX_QUEUES 24u
 #define BLK_ASIDE_SLOTS    (256u << 10)
 
 MUST_CHECK int blk_cow_new(struct blk_layer *below, const struct blk_cow_opts *o,

@@ -100,6 +100,7 @@ static void part(struct cow_split *s, struct blk_layer *from, bool is_file, uint
         left -= n;
         skip = 0;
     }
+    s->n_io++;
     io->end = part_end;
     io->ctx = s;
     io->is_locked = is_file && s->l->m->is_encrypted;
