@@ -318,7 +318,7 @@ int blk_file_new(const struct blk_file_opts *o, struct blk_layer **ret, struct e
     if (rc) {
         return fail(err, rc, "StatFailed", "the volume's file: %s", strerror(-rc));
     }
-    if (size < o->size) {
+    if (size < o->size && !o->may_be_short) {
         return fail(err, -EINVAL, "FileTooShort",
                     "the volume's file has %llu bytes, the volume %llu",
                     (unsigned long long)size, (unsigned long long)o->size);

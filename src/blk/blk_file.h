@@ -13,6 +13,7 @@ struct blk_file_opts {
     int fd;        /* O_RDWR or O_RDONLY; O_DIRECT is tried and kept when reads work with it */
     uint64_t size; /* bytes served */
     bool is_read_only;
+    bool may_be_short; /* the file is extended by writes behind its end (maps) */
     /* ENOSPC: true = the request waits and is tried again once a second ("stop"), false = the
      * guest gets -ENOSPC ("report"). */
     bool is_full_waited_for;
