@@ -16,9 +16,9 @@
 static const uint8_t magic[8] = {'S', 'P', 'X', 'U', 1, 0, 0, 0};
 
 /* Bytes, numbers little-endian.
- * Head:   0 "SPXU", 4 u8 version, 5 zeros, 8 u64 salt, 16 u32 size of the base manifest, 20 u32
- *         CRC32C of the head with this field 0, 24 zeros. The manifest follows, zeros to a multiple
- *         of 64, records.
+ * Head:   0 "SPXU", 4 u8 version, 5 zeros, 8 u64 salt, 16 u32 size of the base manifest, 20
+ *         u32 CRC32C of the head with this field 0, 24 zeros. The manifest follows, zeros to a
+ *         multiple of 64, records.
  * Record: 0 u32 CRC32C of salt, index (u64 each) and the rest of the record, 4 u32 type, 8 u64
  *         block, 16 u64 records that were durable, 24 name, 56 zeros. */
 

@@ -1,5 +1,6 @@
-/* Manifests, pages and heads from bytes of somebody else: what decodes encodes to the same bytes. The
- * first byte says which; the hash of a manifest is set right, so that what is behind it is seen. */
+/* Manifests, pages and heads from bytes of somebody else: what decodes encodes to the same
+ * bytes. The first byte says which; the hash of a manifest is set right, so that what is
+ * behind it is seen. */
 #include "crypto/digest.h"
 #include "snap/snap_head.h"
 #include "snap/snap_manifest.h"

@@ -1,4 +1,5 @@
-/* What needs no object store: names, pages, manifests, sets of names, heads of answers, logs. */
+/* What needs no object store: names, pages, manifests, sets of names, heads of answers, logs.
+ */
 #include "base/test.h"
 
 #include "base/fault_sim.h"
@@ -328,7 +329,8 @@ static void test_log_end_and_middle(void **ctx)
     tmpdir_done(&t);
 }
 
-/* The power goes at every call: what was answered is there. A failed sync is never called again. */
+/* The power goes at every call: what was answered is there. A failed sync is never called
+ * again. */
 static void test_log_power_cuts(void **ctx)
 {
     (void)ctx;

@@ -208,7 +208,8 @@ static int take_parent(struct snap_store *s, const struct snap_info *info,
     return r;
 }
 
-/* The keys of the account are there before the first block needs them: a locked node says so now. */
+/* The keys of the account are there before the first block needs them: a locked node says so
+ * now. */
 static int make_keys(struct snap_store *s, const struct snap_info *info, struct err *err)
 {
     struct snap_keys_pair keys;

@@ -1,5 +1,5 @@
-/* Snapshots in the real object store: random orders of everything against the oracle, damage, a store
- * that is away, slow or full, locked keys, what may be seen of encrypted blocks. */
+/* Snapshots in the real object store: random orders of everything against the oracle, damage,
+ * a store that is away, slow or full, locked keys, what may be seen of encrypted blocks. */
 #include "snap/tests/snap_world.h"
 
 #include "base/rand.h"

@@ -1,4 +1,5 @@
-/* snap_world.h — real spx-state and spx-predastore in a temporary folder, a store of snapshots over
+/* snap_world.h — real spx-state and spx-predastore in a temporary folder, a store of snapshots
+ *           over
  * them, and an oracle that knows every object of an account to the byte.
  * Not here: tests.
  * Threads:  one.
@@ -56,7 +57,8 @@ void oracle_done(struct oracle *o);
 struct oracle_snap *oracle_new(struct oracle *o, const struct oracle_snap *parent, bool is_enc,
                                uint32_t n_blocks);
 void oracle_put(struct oracle_snap *x, uint32_t block, uint32_t what);
-/* Keys and sizes of the bucket, below the account, are exactly those. Call it after a collection. */
+/* Keys and sizes of the bucket, below the account, are exactly those. Call it after a
+ * collection. */
 void oracle_check_keys(struct world *w, const struct oracle *o);
 /* Names, differences and bytes of a snapshot are as they should be. */
 void oracle_check_snap(struct world *w, const struct oracle *o, const struct oracle_snap *x);
