@@ -3,6 +3,7 @@
 #include "base/omap.h"
 #include "predastore/lifecycle.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 
@@ -88,7 +89,9 @@ void rules_free(struct rules *m)
         return;
     }
     while (m->ring.next != &m->ring) {
-        entry_free(drop(m, m->ring.next));
+        struct entry *last = drop(m, m->ring.next);
+        assert(last);
+        entry_free(last);
     }
     omap_free(m->map, NULL);
     pthread_mutex_destroy(&m->lock);
