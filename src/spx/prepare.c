@@ -51,25 +51,36 @@ static bool is_same_file(const char *path, struct str text)
     return is_same;
 }
 
+/* A service that runs as another user has a copy of its own. */
+static const struct {
+    const char *service, *path;
+    enum config_uid owner;
+} key_copies[] = {
+    {"predastore", DATA_PREDASTORE_ROOT_KEY, CONFIG_UID_PREDASTORE},
+    {"viperblock", DATA_VIPERBLOCK_ROOT_KEY, CONFIG_UID_VIPERBLOCK},
+};
+
 int prepare_keys(struct spx *s, struct err *err)
 {
     const struct config *c = s->cfg;
     AUTO_FREE char *text = NULL;
     size_t n = 0;
-    if (!config_has_service(c, "predastore")) {
-        return 0;
-    }
-    const char *to = config_data_path(s->arena, c, DATA_PREDASTORE_ROOT_KEY);
     int r =
         file_read(config_data_path(s->arena, c, DATA_ROOT_KEY), MAX_KEY_FILE, &text, &n, err);
-    if (r < 0) {
-        return r;
+    for (size_t i = 0; r >= 0 && i < ARRAY_LEN(key_copies); i++) {
+        const char *to = config_data_path(s->arena, c, key_copies[i].path);
+        if (!config_has_service(c, key_copies[i].service)) {
+            continue;
+        }
+        if (!is_same_file(to, str_n(text, n))) {
+            r = file_write_atomic(to, str_n(text, n), 0600, err);
+        }
+        r = r < 0 ? r : dirs_give(c, key_copies[i].path, key_copies[i].owner, err);
     }
-    if (!is_same_file(to, str_n(text, n))) {
-        r = file_write_atomic(to, str_n(text, n), 0600, err);
+    if (text) {
+        secret_wipe(text, n);
     }
-    secret_wipe(text, n);
-    return r < 0 ? r : dirs_give(c, DATA_PREDASTORE_ROOT_KEY, CONFIG_UID_PREDASTORE, err);
+    return r < 0 ? r : 0;
 }
 
 int prepare_node(struct spx *s, struct err *err)

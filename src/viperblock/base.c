@@ -90,6 +90,11 @@ static uint64_t whole_blocks(uint64_t size)
     return (size + BLK_BLOCK - 1) / BLK_BLOCK * BLK_BLOCK;
 }
 
+static uint64_t whole_pages(uint64_t size)
+{
+    return (size + BLK_PAGE - 1) / BLK_PAGE * BLK_PAGE;
+}
+
 /* --- making --------------------------------------------------------------------------------- */
 
 struct map_ctx {
@@ -100,7 +105,7 @@ struct map_ctx {
 static int fill_map(void *ctx, int fd, struct err *err)
 {
     const struct map_ctx *c = ctx;
-    return base_map_create(fd, c->size, c->is_complete, err);
+    return base_map_create(fd, whole_pages(c->size), c->is_complete, err);
 }
 
 int base_complete(struct vb *vb, struct str image_id, uint64_t size, struct err *err)
@@ -161,7 +166,7 @@ static int make_empty(struct vb *vb, struct str image_id, const struct base_fact
         rc = fail(err, -EIO, "WriteFailed", "the base of %.*s cannot be made: %m",
                   STR_ARG(image_id));
     }
-    rc = rc != 0 ? rc : base_map_create(map, f->size, false, err);
+    rc = rc != 0 ? rc : base_map_create(map, whole_pages(f->size), false, err);
     rc = rc != 0 ? rc : folder_write_file(dir, "meta.json", buf_str(&text), err);
     rc = rc != 0 ? rc : folder_publish(vb->folder, FOLDER_IMAGE, image_id, dir, err);
     if (rc != 0) {

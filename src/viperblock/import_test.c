@@ -265,6 +265,6 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: import_test PATH-OF-spx-viperblock-import\n");
         return 2;
     }
-    env_helper(argv[1]);
+    env_helper(argv[1], NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

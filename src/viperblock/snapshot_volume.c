@@ -349,7 +349,7 @@ static int upload_step(struct snap_job *j, struct snap_store *store, struct vol 
         }
         return rc != 0 ? rc : read_on(j, v, err);
     }
-    if (up.is_done) {
+    if (up.is_done || now->n_left == 0) {
         struct snap_info info;
         int rc = snap_commit(store, j->spec->id, &info, err);
         return rc == 0 || rc == -ENOENT ? 1 : rc;

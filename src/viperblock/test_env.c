@@ -3,20 +3,23 @@
 #include "codec/json.h"
 #include "loop/child.h"
 #include "model/keys.h"
+#include "os/proc_id.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
 #define WAIT_NS (60 * NS_PER_S)
 
-static const char *helper_path;
+static const char *helper_path, *data_path;
 
-void env_helper(const char *path)
+void env_helper(const char *import_exe, const char *data_exe)
 {
-    static char absolute[PATH_MAX]; /* children start in another folder */
-    helper_path = realpath(path, absolute);
+    static char absolute[2][PATH_MAX]; /* children start in another folder */
+    helper_path = realpath(import_exe, absolute[0]);
+    data_path = data_exe ? realpath(data_exe, absolute[1]) : NULL;
 }
 
 static void join(char out[PATH_MAX], const char *dir, const char *name)
@@ -29,6 +32,7 @@ void env_init(struct env *e, const char *dir)
     *e = (struct env){.max_image_size = 0};
     join(e->dir, dir, "");
     join(e->data, dir, "data");
+    join(e->run, dir, "run");
     join(e->socket, dir, "vb.sock");
     join(e->db, dir, "state.db");
 }
@@ -69,6 +73,8 @@ void env_start(struct env *e)
                         .socket_path = e->socket,
                         .node = "node1",
                         .helper = helper_path,
+                        .data_exe = data_path ? data_path : "/bin/false",
+                        .run_dir = e->run,
                         .max_image_size = e->max_image_size};
     if (vb_new(&o, &e->vb, &err) != 0) {
         fail_msg("start: %s", err.msg);
@@ -153,21 +159,111 @@ int env_import(struct env *e, const char *path, const char *name, const char *mo
     return rc;
 }
 
-int env_open(struct env *e, const char *volume_id, const char *instance_id, int *ret_fd,
+int env_call(struct env *e, const char *method, const char *args, struct str *ret,
              struct err *err)
 {
-    char args[300];
     struct rpc_reply r;
-    snprintf(args, sizeof(args),
-             "{\"account\":\"" TEST_ACCOUNT "\",\"volume_id\":\"%s\",\"instance_id\":\"%s\"}",
-             volume_id, instance_id);
-    int rc = rpc_call(e->rpc, STR("volume.open"), str_c(args), NULL, 0, 10 * NS_PER_S, &r, err);
+    int rc = rpc_call(e->rpc, str_c(method), str_c(args), NULL, 0, WAIT_NS, &r, err);
     if (rc == 0) {
-        assert_int_equal(r.n_fds, 1);
-        *ret_fd = steal_fd(&r.fds[0]);
+        if (ret) {
+            *ret = arena_str_dup(e->a, str_n(r.payload, r.n));
+        }
         rpc_reply_done(&r);
     }
     return rc;
+}
+
+int env_open(struct env *e, const char *volume_id, const char *instance_id,
+             struct test_disk *ret, struct err *err)
+{
+    char args[300];
+    struct str text;
+    struct json *j = NULL;
+    snprintf(args, sizeof(args),
+             "{\"account\":\"" TEST_ACCOUNT
+             "\",\"volume_id\":\"%s\",\"instance_id\":\"%s\",\"uid\":%u,\"n_queues\":1}",
+             volume_id, instance_id, geteuid());
+    int rc = env_call(e, "volume.open", args, &text, err);
+    if (rc == 0) {
+        assert_int_equal(json_parse(text, &j, NULL), 0);
+        rc = test_disk_open(ret, arena_cstr(e->a, json_get_str(j, "path")), err);
+        json_free(j);
+    }
+    return rc;
+}
+
+int env_close(struct env *e, const char *volume_id, const char *instance_id, bool is_forced,
+              struct err *err)
+{
+    char args[300];
+    snprintf(args, sizeof(args),
+             "{\"account\":\"" TEST_ACCOUNT
+             "\",\"volume_id\":\"%s\",\"instance_id\":\"%s\",\"is_forced\":%s}",
+             volume_id, instance_id, is_forced ? "true" : "false");
+    return env_call(e, "volume.close", args, NULL, err);
+}
+
+/* The process learns a moment later than we that its frontend is gone. */
+static void close_soon(struct env *e, const char *volume_id, const char *instance_id)
+{
+    struct err err = ERR_INIT;
+    uint64_t end = time_mono_ns() + WAIT_NS;
+    int rc;
+    do {
+        err_clear(&err);
+        rc = env_close(e, volume_id, instance_id, false, &err);
+        usleep(5000);
+    } while (rc == -EBUSY && time_mono_ns() < end);
+    if (rc != 0) {
+        fail_msg("closing %s: %s", volume_id, err.msg);
+    }
+}
+
+void env_volume_equals(struct env *e, const char *volume_id, const char *instance_id,
+                       const char *path)
+{
+    struct test_disk d;
+    struct err err = ERR_INIT;
+    if (env_open(e, volume_id, instance_id, &d, &err) != 0) {
+        fail_msg("opening %s: %s: %s", volume_id, err.name, err.msg);
+    }
+    test_disk_equals(&d, path);
+    test_disk_close(&d);
+    close_soon(e, volume_id, instance_id);
+}
+
+static size_t each_process(struct env *e, bool is_ended)
+{
+    char path[PATH_MAX * 2];
+    size_t n = 0;
+    DIR *d = opendir(e->run);
+    for (const struct dirent *x = d ? readdir(d) : NULL; x; x = readdir(d)) {
+        if (strncmp(x->d_name, "i-", 2) != 0 && strncmp(x->d_name, "vol-", 4) != 0) {
+            continue;
+        }
+        pid_t pid = 0;
+        int fd = -1;
+        n++;
+        snprintf(path, sizeof(path), "%s/%s/pid", e->run, x->d_name);
+        if (is_ended && proc_id_open(path, &pid, &fd, NULL) == 0) {
+            kill(pid, SIGKILL);
+            close(fd);
+        }
+    }
+    if (d) {
+        closedir(d);
+    }
+    return n;
+}
+
+size_t env_n_processes(struct env *e)
+{
+    return each_process(e, false);
+}
+
+void env_end_processes(struct env *e)
+{
+    each_process(e, true);
 }
 
 size_t env_count(struct env *e, const char *sub)

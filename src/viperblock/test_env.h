@@ -14,6 +14,7 @@
 #include "model/volume.h"
 #include "net/rpc.h"
 #include "testkit/tmpdir.h"
+#include "viperblock/test_disk.h"
 #include "viperblock/vb.h"
 #include <limits.h>
 #include <pthread.h>
@@ -21,7 +22,7 @@
 #define TEST_ACCOUNT "000000000001"
 
 struct env {
-    char dir[PATH_MAX], data[PATH_MAX], socket[PATH_MAX], db[PATH_MAX];
+    char dir[PATH_MAX], data[PATH_MAX], run[PATH_MAX], socket[PATH_MAX], db[PATH_MAX];
     uint64_t max_image_size;
     struct kv *kv;
     struct loop *loop;
@@ -32,7 +33,8 @@ struct env {
     unsigned n_events; /* progress events seen */
 };
 
-void env_helper(const char *path); /* of spx-viperblock-import */
+/* Of spx-viperblock-import and spx-viperblock-data. */
+void env_helper(const char *import_exe, const char *data_exe);
 void env_init(struct env *e, const char *dir);
 void env_start(struct env *e);
 void env_stop(struct env *e);
@@ -51,8 +53,20 @@ struct str env_get(struct env *e, struct str key);
  * gets name and message. */
 int env_import(struct env *e, const char *path, const char *name, const char *more,
                char ret_id[32], struct err *err);
-int env_open(struct env *e, const char *volume_id, const char *instance_id, int *ret_fd,
+/* volume.open, and the guest's end of it. */
+int env_open(struct env *e, const char *volume_id, const char *instance_id,
+             struct test_disk *ret, struct err *err);
+int env_close(struct env *e, const char *volume_id, const char *instance_id, bool is_forced,
+              struct err *err);
+/* Any method, its answer as text in the arena. */
+int env_call(struct env *e, const char *method, const char *args, struct str *ret,
              struct err *err);
+/* Opens the volume for an instance, compares, lets go of it. */
+void env_volume_equals(struct env *e, const char *volume_id, const char *instance_id,
+                       const char *path);
+/* Number of data processes that have a folder in this environment; ends them all. */
+size_t env_n_processes(struct env *e);
+void env_end_processes(struct env *e);
 
 /* "volumes", "images", "trash": number of entries, hidden ones too. */
 size_t env_count(struct env *e, const char *sub);

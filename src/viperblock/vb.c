@@ -164,6 +164,9 @@ static void on_retry(void *ctx)
 {
     struct vb *vb = ctx;
     uint64_t now = time_mono_ns();
+    if (atomic_load(&vb->is_stopping)) {
+        return; /* its pools are gone */
+    }
     omap_foreach_prefix(n, vb->jobs, STR(""))
     {
         struct vb_job *j = omap_value(n);
@@ -280,6 +283,9 @@ static void on_room(void *ctx)
 static void on_tick(void *ctx)
 {
     struct vb *vb = ctx;
+    if (atomic_load(&vb->is_stopping)) {
+        return;
+    }
     vols_tick(vb->vols);
     snapshot_tick(vb);
     loop_timer_set(vb->tick_timer, time_mono_ns() + TICK_EVERY);

@@ -30,6 +30,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     env_stop(*state);
+    env_end_processes(*state);
     free(*state);
     tmpdir_done(&tmp);
     return 0;
@@ -173,47 +174,68 @@ static void refused_imports(void **state)
     }
 }
 
+/* No volume copies what it only reads; the base goes with the last that reads through it. */
 static void clones_and_removal(void **state)
 {
     struct env *e = *state;
     struct err err = ERR_INIT;
     char disk[PATH_MAX], id[32], id2[32];
+    struct test_disk d;
     make_disk(tmpdir_path(&tmp, "disk.raw", disk), 24);
     assert_int_equal(env_import(e, disk, "debian 12/test", "", id, &err), 0);
     const struct image *i = env_get_image(e, id);
     assert_non_null(i);
-    struct volume v = volume("vol-00000000000000001", 2);
+    struct volume v = volume("vol-00000000000000001", 2), w = volume("vol-00000000000000002", 1);
     v.image_id = str_c(id);
     env_put_volume(e, &v);
-    v = volume("vol-00000000000000002", 1);
-    v.snapshot_id = i->snapshot_id;
-    env_put_volume(e, &v);
+    char snap[40];
+    snprintf(snap, sizeof(snap), "%.*s", STR_ARG(i->snapshot_id));
+    w.snapshot_id = str_c(snap);
+    env_put_volume(e, &w);
     env_wait_volume(e, "vol-00000000000000001", "available");
     env_wait_volume(e, "vol-00000000000000002", "available");
     struct stat st;
     assert_int_equal(stat(path_of(e, "volumes", "vol-00000000000000001", "data"), &st), 0);
     assert_int_equal(st.st_size, 2 * GIB);
-    assert_true(st.st_blocks * 512 < 3 << 20); /* holes stay holes */
-    assert_true(same_bytes(disk, path_of(e, "volumes", "vol-00000000000000001", "data")));
-    assert_true(same_bytes(disk, path_of(e, "volumes", "vol-00000000000000002", "data")));
-    /* removal: file, records and claim go; the volumes keep their bytes */
+    env_volume_equals(e, "vol-00000000000000001", INST, disk);
+    env_volume_equals(e, "vol-00000000000000002", INST, disk);
+    assert_int_equal(stat(path_of(e, "volumes", "vol-00000000000000001", "data"), &st), 0);
+    assert_int_equal(st.st_blocks, 0);
+    /* one writes: the other does not see it */
+    char page[8192], got[8192];
+    test_fill(page, sizeof(page), 1);
+    assert_int_equal(env_open(e, "vol-00000000000000001", INST, &d, &err), 0);
+    assert_int_equal(test_disk_write(&d, 384 << 10, page, sizeof(page)), 0);
+    assert_int_equal(test_disk_flush(&d), 0);
+    assert_int_equal(test_disk_read(&d, 384 << 10, got, sizeof(got)), 0);
+    assert_memory_equal(page, got, sizeof(page));
+    test_disk_close(&d);
+    env_volume_equals(e, "vol-00000000000000002", INST, disk);
+    /* removal: record and claim go at once; the base stays while volumes read through it */
     char args[100];
-    struct rpc_reply r;
     snprintf(args, sizeof(args), "{\"image_id\":\"%s\"}", id);
-    assert_int_equal(
-        rpc_call(e->rpc, STR("image.remove"), str_c(args), NULL, 0, 10 * NS_PER_S, &r, &err),
-        0);
-    rpc_reply_done(&r);
+    assert_int_equal(env_call(e, "image.remove", args, NULL, &err), 0);
     for (int k = 0; k < 2000 && env_get_image(e, id); k++) {
         usleep(5000);
     }
     assert_null(env_get_image(e, id));
-    assert_int_equal(env_count(e, "images") + env_count(e, "trash"), 0);
     assert_int_equal(env_get(e, STR("claim/imagename/" TEST_ACCOUNT "/debian 12/test")).n, 0);
-    assert_int_equal(
-        rpc_call(e->rpc, STR("image.remove"), str_c(args), NULL, 0, 10 * NS_PER_S, &r, &err),
-        -ENOENT);
-    assert_true(same_bytes(disk, path_of(e, "volumes", "vol-00000000000000001", "data")));
+    assert_int_equal(env_call(e, "image.remove", args, NULL, &err), -ENOENT);
+    env_stop(e);
+    env_start(e);
+    env_volume_equals(e, "vol-00000000000000002", INST, disk);
+    assert_int_equal(env_count(e, "images"), 1);
+    v.want = w.want = STR("deleted");
+    v.generation = w.generation = 2;
+    env_put_volume(e, &v);
+    env_put_volume(e, &w);
+    env_wait_volume(e, "vol-00000000000000001", "deleted");
+    env_wait_volume(e, "vol-00000000000000002", "deleted");
+    for (int k = 0; k < 2000 && env_count(e, "images") + env_count(e, "trash") > 0; k++) {
+        usleep(5000);
+    }
+    assert_int_equal(env_count(e, "images") + env_count(e, "trash"), 0);
+    err_clear(&err);
     assert_int_equal(env_import(e, disk, "debian 12/test", "", id2, &err), 0);
 }
 
@@ -221,37 +243,58 @@ static void open_is_exclusive(void **state)
 {
     struct env *e = *state;
     struct err err = ERR_INIT;
-    int fd = -1, fd2 = -1;
+    struct test_disk d, d2;
+    char page[4096], got[4096];
     struct volume v = volume("vol-00000000000000001", 1);
-    assert_int_equal(env_open(e, "vol-00000000000000001", INST, &fd, &err), -ENOENT);
+    assert_int_equal(env_open(e, "vol-00000000000000001", INST, &d, &err), -ENOENT);
     env_put_volume(e, &v);
     env_wait_volume(e, "vol-00000000000000001", "available");
     err_clear(&err);
-    assert_int_equal(env_open(e, "vol-00000000000000001", OTHER, &fd, &err), -EPERM);
+    assert_int_equal(env_open(e, "vol-00000000000000001", OTHER, &d, &err), -EPERM);
     err_clear(&err);
-    assert_int_equal(env_open(e, "../../etc/passwd", INST, &fd, &err), -EINVAL);
+    assert_int_equal(env_open(e, "../../etc/passwd", INST, &d, &err), -EINVAL);
     err_clear(&err);
-    assert_int_equal(env_open(e, "vol-00000000000000001", INST, &fd, &err), 0);
-    assert_int_equal(pwrite(fd, "bytes", 5, 4096), 5);
-    assert_int_equal(env_open(e, "vol-00000000000000001", INST, &fd2, &err), -EBUSY);
+    assert_int_equal(env_open(e, "vol-00000000000000001", INST, &d, &err), 0);
+    test_fill(page, sizeof(page), 3);
+    assert_int_equal(test_disk_write(&d, 4096, page, sizeof(page)), 0);
+    assert_int_equal(env_close(e, "vol-00000000000000001", INST, false, &err), -EBUSY);
+    /* another instance does not get it while the guest of the first has it */
+    v.instance_id = STR(OTHER);
+    v.generation = 2;
+    env_put_volume(e, &v);
+    for (int i = 0; i < 400; i++) {
+        err_clear(&err);
+        int rc = env_open(e, "vol-00000000000000001", OTHER, &d2, &err);
+        assert_true(rc == -EBUSY || rc == -EPERM);
+        if (rc == -EBUSY) {
+            break;
+        }
+        usleep(5000);
+    }
     assert_string_equal(err.name, "VolumeInUse");
-    /* the lock lives with any copy of the descriptor, also when the service ends */
-    int copy = dup(fd);
-    close(fd);
+    /* the guest's disk outlives the service */
     env_stop(e);
+    assert_int_equal(test_disk_read(&d, 4096, got, sizeof(got)), 0);
+    assert_memory_equal(page, got, sizeof(page));
     env_start(e);
     err_clear(&err);
-    assert_int_equal(env_open(e, "vol-00000000000000001", INST, &fd2, &err), -EBUSY);
+    assert_int_equal(env_open(e, "vol-00000000000000001", OTHER, &d2, &err), -EBUSY);
+    assert_int_equal(test_disk_read(&d, 4096, got, sizeof(got)), 0);
+    assert_int_equal(d.n_reconnects, 0);
     /* a deletion waits for the holder */
     v.want = STR("deleted");
-    v.generation = 2;
+    v.generation = 3;
     env_put_volume(e, &v);
     env_wait_volume(e, "vol-00000000000000001", "deleting");
     usleep(300000);
     assert_int_equal(env_count(e, "volumes"), 1);
-    close(copy);
+    test_disk_close(&d);
     env_wait_volume(e, "vol-00000000000000001", "deleted");
     assert_int_equal(env_count(e, "volumes"), 0);
+    for (int i = 0; i < 2000 && env_n_processes(e) > 0; i++) {
+        usleep(5000);
+    }
+    assert_int_equal(env_n_processes(e), 0);
 }
 
 /* A volume that was there and is not any more is an error, never a new empty one. */
@@ -318,7 +361,9 @@ static void many_at_once(void **state)
     for (int i = 0; i < 40; i++) {
         snprintf(vol, sizeof(vol), "vol-%017d", i);
         env_wait_volume(e, vol, "available");
-        assert_true(i % 2 == 0 || same_bytes(disk, path_of(e, "volumes", vol, "data")));
+        if (i % 8 == 1) {
+            env_volume_equals(e, vol, INST, disk);
+        }
     }
     assert_int_equal(env_count(e, "volumes"), 40);
 }
@@ -365,7 +410,9 @@ static void second_service_is_refused(void **state)
                         .data_dir = e->data,
                         .socket_path = tmpdir_path(&tmp, "2.sock", sock),
                         .node = "node1",
-                        .helper = "/bin/false"};
+                        .helper = "/bin/false",
+                        .data_exe = "/bin/false",
+                        .run_dir = e->run};
     assert_int_equal(vb_new(&o, &vb, &err), -EBUSY);
     assert_string_equal(err.name, "FolderInUse");
     loop_free(l);
@@ -415,7 +462,9 @@ static void check_after_kill(const char *dir)
         assert_int_equal(key_parse(l.v[i].key, &k), 0);
         const char *id = arena_cstr(e.a, k.id);
         env_wait_volume(&e, id, "available");
-        assert_true(same_bytes(disk, path_of(&e, "volumes", id, "data")));
+        if (i < 3) {
+            env_volume_equals(&e, id, INST, disk);
+        }
     }
     assert_int_equal(env_count(&e, "volumes"), n_volumes);
     assert_int_equal(kv_list(e.kv, e.a, STR("spec/image/"), STR_NONE, 0, &l, &err), 0);
@@ -479,14 +528,18 @@ static void full(const char *dir)
     env_put_volume(&e, &v);
     env_wait_volume(&e, "vol-00000000000000001", "available");
     char id2[32];
+    sh(e.data, "head -c 9000000 /dev/urandom >ballast");
     assert_int_equal(env_import(&e, disk, "does not fit", "", id2, &err), -ENOSPC);
     assert_string_equal(err.name, "DiskFull");
+    assert_int_equal(env_count(&e, "images"), 1);
+    /* a volume that reads through its image takes no room; one more byte than there is does */
+    sh(e.data, "head -c 9000000 /dev/urandom >more || true");
     v.id = STR("vol-00000000000000002");
     env_put_volume(&e, &v);
     assert_non_null(
         strstr(env_wait_volume(&e, "vol-00000000000000002", "error")->reason.p, "room"));
-    assert_int_equal(env_count(&e, "images"), 1);
     assert_int_equal(env_count(&e, "volumes"), 1);
+    sh(e.data, "rm more");
     /* a packed image that unpacks to more than there is */
     sh(dir, "gzip -c disk.raw >a.gz; cat disk.raw disk.raw | gzip -1 >big.gz");
     char big[PATH_MAX];
@@ -495,16 +548,11 @@ static void full(const char *dir)
     assert_int_equal(env_import(&e, big, "big", "", id2, &err), -ENOSPC);
     assert_int_equal(env_count(&e, "images"), 1);
     /* others go on; room that is given back is used */
-    v.id = STR("vol-00000000000000001");
-    v.want = STR("deleted");
-    v.generation = 2;
-    env_put_volume(&e, &v);
-    env_wait_volume(&e, "vol-00000000000000001", "deleted");
+    sh(e.data, "rm ballast");
     v = volume("vol-00000000000000003", 1);
     v.image_id = str_c(id);
     env_put_volume(&e, &v);
     env_wait_volume(&e, "vol-00000000000000003", "available");
-    assert_true(same_bytes(disk, path_of(&e, "volumes", "vol-00000000000000003", "data")));
     env_stop(&e);
 }
 
@@ -546,10 +594,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(killed_at_random_points),
         cmocka_unit_test(full_disk),
     };
-    if (argc != 2) {
-        fprintf(stderr, "usage: vb_test PATH-OF-spx-viperblock-import\n");
+    if (argc != 3) {
+        fprintf(stderr, "usage: vb_test SPX-VIPERBLOCK-IMPORT SPX-VIPERBLOCK-DATA\n");
         return 2;
     }
-    env_helper(argv[1]);
+    env_helper(argv[1], argv[2]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -197,15 +197,16 @@ static struct vol *recognise(struct vols *vs, struct proc *p, const struct ctl_s
 {
     struct host *h = host_find(vs, proc_name(p));
     struct vol *v = omap_get(vs->vols, str_c(st->id));
-    if (v && !v->p && h->p == p && strcmp(v->host, h->name) == 0) {
+    if (h->p != p || !h->is_learning) {
+        return NULL; /* its OPEN is being answered at this moment */
+    }
+    if (v && !v->p && strcmp(v->host, h->name) == 0) {
         v->p = proc_ref(p);
         v->disk = st->h.disk;
         v->size = st->size;
         return v;
     }
-    if (h->p == p && h->is_busy) {
-        h->strays |= UINT64_C(1) << st->h.disk;
-    }
+    h->strays |= UINT64_C(1) << st->h.disk;
     return NULL;
 }
 

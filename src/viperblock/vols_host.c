@@ -167,6 +167,7 @@ static int learn(struct vols *vs, struct host *h, struct proc *p, struct err *er
     vols_lock(vs);
     h->strays = 0;
     h->n_states = 0;
+    h->is_learning = true;
     vols_unlock(vs);
     int rc = proc_call(p, &m, NULL, 0, STATES_NS, NULL, err);
     if (rc != 0) {
@@ -250,7 +251,7 @@ int host_up(struct vols *vs, const char *name, unsigned n_rings, struct proc **r
                     "the data process of %s ended too often: it is started again later", name);
     }
     bool is_known = h->is_known;
-    h->is_busy = h->is_known = true;
+    h->is_busy = true;
     h->n_rings = MAX(h->n_rings, MAX(n_rings, TOOL_RINGS));
     unsigned rings = h->n_rings;
     vols_unlock(vs);
@@ -258,6 +259,7 @@ int host_up(struct vols *vs, const char *name, unsigned n_rings, struct proc **r
     int rc = bring_up(vs, h, is_known, rings, &p, err);
     vols_lock(vs);
     h->is_busy = false;
+    h->is_known = h->is_known || rc != -EAGAIN; /* what an older manager left is known now */
     if (rc != 0 && rc != -EAGAIN) {
         h->n_deaths++;
         h->death_ns = time_mono_ns();

@@ -12,6 +12,7 @@ struct host { /* a process by name, whether it runs or not */
     char name[BLK_SNAP_ID];
     struct proc *p;   /* ref, or NULL */
     bool is_busy;     /* being started, adopted or ended */
+    bool is_learning; /* what it has open is being asked for */
     bool is_known;    /* started or looked for by this manager */
     bool has_crashed; /* the last one: volumes are opened one by one */
     uint32_t next_disk;

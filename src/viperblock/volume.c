@@ -23,6 +23,7 @@ struct seen {
     const char *state, *reason;
     const char *fault; /* "" = healthy */
     uint64_t allocated, absent, size_gib;
+    bool is_whole; /* its process says so: nothing is absent any more */
 };
 
 static int put_status(struct vb *vb, struct arena *a, const struct volume *v,
@@ -291,10 +292,13 @@ static void look(struct vb *vb, const struct volume *v, const struct volume_meta
         s->fault = "";
     }
     s->size_gib = m->size / GIB;
-    s->absent = is_live                                 ? known.state.cow.n_absent_pages * PAGE
-                : m->base.n == 0 && m->source_id.n == 0 ? 0
-                : old                                   ? old->absent
-                                                        : m->source_size;
+    s->is_whole = is_live && known.state.cow.n_absent_pages == 0;
+    bool has_source = m->base.n > 0 || m->source_id.n > 0;
+    bool was_told = old && str_eqc(old->state, "available");
+    s->absent = is_live       ? known.state.cow.n_absent_pages * PAGE
+                : !has_source ? 0
+                : was_told    ? old->absent
+                              : m->source_size;
 }
 
 /* --- the reconciler ------------------------------------------------------------------------- */
@@ -312,7 +316,7 @@ static int there(struct vb *vb, struct arena *a, const struct volume *v,
     bool is_told = st && str_eqc(st->state, "available") && st->generation == v->generation;
     int rc = is_told ? 0 : modify(vb, a, v, &m, &err);
     look(vb, v, &m, st, &s);
-    if (rc == 0 && s.absent == 0 && (m.base.n > 0 || m.source_id.n > 0)) {
+    if (rc == 0 && s.is_whole && (m.base.n > 0 || m.source_id.n > 0)) {
         rc = drop_source(vb, a, v, &err);
     }
     if (rc != 0) {
