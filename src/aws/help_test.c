@@ -458,6 +458,64 @@ static void test_policy(void **state)
     assert_int_equal(aws_evaluate(&z, st, 2, NULL), AWS_DENIED_BY_DEFAULT);
 }
 
+/* ---- the resources of calls ---- */
+
+static void assert_arns(int op, const void *input, const char *const *want, size_t n_want)
+{
+    const struct aws_call call = {.arena = arena,
+                                  .account = STR("1"),
+                                  .region = STR("r"),
+                                  .service = &aws_service_ec2,
+                                  .op = op};
+    const struct str *arns = NULL;
+    size_t n = 0;
+    aws_call_arns(&call, input, &arns, &n);
+    assert_int_equal(n, n_want);
+    for (size_t i = 0; i < n; i++) {
+        assert_str(arns[i], want[i]);
+    }
+}
+
+static void test_resources_of_calls(void **state)
+{
+    struct ec2_create_volume_request make = {.size = some_i64(1)};
+    static const char *const empty[] = {"arn:aws:ec2:r:1:volume/*"};
+    assert_arns(EC2_OP_CREATE_VOLUME, &make, empty, 1); /* absent, and nothing is asked of it */
+    make.snapshot_id = STR("snap-1");
+    static const char *const of[] = {"arn:aws:ec2:r:1:volume/*",
+                                     "arn:aws:ec2:r::snapshot/snap-1"};
+    assert_arns(EC2_OP_CREATE_VOLUME, &make, of, 2);
+
+    struct ec2_instance_specification spec = {.instance_id = STR("i-1")};
+    struct ec2_create_snapshots_request multi = {.instance_specification = &spec};
+    static const char *const many[] = {"arn:aws:ec2:r::snapshot/*", "arn:aws:ec2:r:1:volume/*",
+                                       "arn:aws:ec2:r:1:instance/i-1"};
+    assert_arns(EC2_OP_CREATE_SNAPSHOTS, &multi, many, 3);
+    multi.instance_specification = NULL;
+    static const char *const any[] = {"arn:aws:ec2:r::snapshot/*", "arn:aws:ec2:r:1:volume/*",
+                                      "arn:aws:ec2:r:1:instance/*"};
+    assert_arns(EC2_OP_CREATE_SNAPSHOTS, &multi, any, 3);
+
+    struct ec2_ebs_block_device ebs[] = {{.snapshot_id = STR("snap-1")},
+                                         {.volume_size = some_i64(1)},
+                                         {.snapshot_id = STR("snap-3")}};
+    struct ec2_block_device_mapping m[] = {
+        {.ebs = &ebs[0]}, {.ebs = &ebs[1]}, {.virtual_name = STR("x")}, {.ebs = &ebs[2]}};
+    struct ec2_register_image_request reg = {.block_device_mappings = {m, 4, true}};
+    static const char *const both[] = {"arn:aws:ec2:r::image/*",
+                                       "arn:aws:ec2:r::snapshot/snap-1",
+                                       "arn:aws:ec2:r::snapshot/snap-3"};
+    assert_arns(EC2_OP_REGISTER_IMAGE, &reg, both, 3);
+
+    struct str ids[] = {STR("i-1"), STR("i-2")};
+    const struct ec2_stop_instances_request stop = {.instance_ids = {ids, 2, true}};
+    static const char *const two[] = {"arn:aws:ec2:r:1:instance/i-1",
+                                      "arn:aws:ec2:r:1:instance/i-2"};
+    assert_arns(EC2_OP_STOP_INSTANCES, &stop, two, 2);
+    static const char *const star[] = {"*"};
+    assert_arns(EC2_OP_DESCRIBE_VOLUMES, NULL, star, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -470,6 +528,7 @@ int main(void)
         cmocka_unit_test_setup(test_xml, reset),
         cmocka_unit_test_setup(test_errors, reset),
         cmocka_unit_test_setup(test_policy, reset),
+        cmocka_unit_test_setup(test_resources_of_calls, reset),
     };
     arena = arena_new(16u << 20);
     int rc = cmocka_run_group_tests(tests, NULL, NULL);

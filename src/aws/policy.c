@@ -112,38 +112,69 @@ static void add(struct arns *l, struct str kind, struct str id)
     }
     /* Images and snapshots have no account in their ARN. */
     bool is_public = str_eqc(kind, "image") || str_eqc(kind, "snapshot");
+    bool is_ebs = strcmp(l->call->service->name, "ebs") == 0; /* its snapshots are EC2's */
     bool is_global =
         l->call->service->protocol == AWS_PROTOCOL_QUERY; /* IAM and STS have no region */
     l->v[l->n++] =
-        arn_make(a, str_c(l->call->service->name), is_global ? STR("") : l->call->region,
+        arn_make(a, str_c(is_ebs ? "ec2" : l->call->service->name), is_global ? STR("") : l->call->region,
                  is_public ? STR("") : l->call->account,
                  is_any && str_eqc(id, "*") ? STR("*") : str_n(text, kind.n + id.n + 1));
 }
 
-/* The values of one member: a text, or a list of texts; "*" when it is absent. */
-static void add_member(struct arns *l, struct str kind, struct str member, const void *input)
+/* The values that a path of members leads to, through structures and lists of them; returns how
+ * many there are. */
+static size_t add_path(struct arns *l, struct str kind, uint16_t shape, const void *at,
+                       struct str path)
 {
     const struct aws_service *s = l->call->service;
-    uint16_t in = s->ops[l->call->op].in;
-    const struct aws_member *m =
-        in == AWS_SHAPE_NONE ? NULL : aws_member_by_name(s, &s->shapes[in], member);
+    struct str name = str_cut(path, '.'), rest = str_skip(path, name.n + 1);
+    const struct aws_member *m = aws_member_by_name(s, &s->shapes[shape], name);
     const struct aws_shape *ms = m ? &s->shapes[m->shape] : NULL;
-    const void *at = m ? (const char *)input + m->off : NULL;
-    if (ms && (ms->type == AWS_T_STR || ms->type == AWS_T_ENUM) &&
-        ((const struct str *)at)->n > 0) {
-        add(l, kind, *(const struct str *)at);
-        return;
+    const void *p = m ? (const char *)at + m->off : NULL;
+    const struct aws_str_list *list = p; /* all lists are laid out like this one */
+    size_t n = 0;
+    if (!ms) {
+        return 0;
     }
-    if (ms && ms->type == AWS_T_LIST && ((const struct aws_str_list *)at)->n > 0 &&
-        s->shapes[ms->elem].size == 0 &&
-        aws_stored_size(&s->shapes[ms->elem], false) == sizeof(struct str)) {
-        const struct aws_str_list *ids = at;
-        for (size_t i = 0; i < ids->n; i++) {
-            add(l, kind, ids->v[i]);
+    switch (ms->type) {
+    case AWS_T_STR:
+    case AWS_T_ENUM:
+        n = ((const struct str *)p)->n > 0;
+        if (n > 0) {
+            add(l, kind, *(const struct str *)p);
         }
-        return;
+        return n;
+    case AWS_T_STRUCT: {
+        const void *inner = *(const void *const *)p;
+        return inner ? add_path(l, kind, m->shape, inner, rest) : 0;
     }
-    add(l, kind, STR("*"));
+    case AWS_T_LIST:
+        for (size_t i = 0; s->shapes[ms->elem].type == AWS_T_STRUCT && i < list->n; i++) {
+            const char *v =
+                (const char *)list->v + i * aws_stored_size(&s->shapes[ms->elem], false);
+            n += add_path(l, kind, ms->elem, v, rest);
+        }
+        if (s->shapes[ms->elem].type == AWS_T_STR || s->shapes[ms->elem].type == AWS_T_ENUM) {
+            for (size_t i = 0; i < list->n; i++) {
+                add(l, kind, list->v[i]);
+            }
+            n = list->n;
+        }
+        return n;
+    default: return 0;
+    }
+}
+
+/* "{Member}" or "{Member.Inner}": "*" when it is absent; "{Member?}": nothing when it is. */
+static void add_member(struct arns *l, struct str kind, struct str path, const void *input)
+{
+    uint16_t in = l->call->service->ops[l->call->op].in;
+    bool is_optional = path.n > 0 && path.p[path.n - 1] == '?';
+    path.n -= is_optional;
+    size_t n = in == AWS_SHAPE_NONE || !input ? 0 : add_path(l, kind, in, input, path);
+    if (n == 0 && !is_optional) {
+        add(l, kind, STR("*"));
+    }
 }
 
 void aws_call_arns(const struct aws_call *call, const void *input, const struct str **ret,

@@ -174,10 +174,11 @@ int snap_check_rate(struct aws_call *call, const struct volume *v, bool is_reste
                     "The maximum number of snapshots (%u) has been reached.", SNAPSHOTS_MAX);
     }
     for (size_t i = 0; i < all.n; i++) {
-        struct snap s = snap_join(call, all.v[i]);
-        if (!str_eq(s.spec->volume_id, v->id) || s.spec->is_hidden) {
-            continue;
+        const struct snapshot *spec = REC(snapshot, all.v[i]);
+        if (!str_eq(spec->volume_id, v->id) || spec->is_hidden) {
+            continue; /* most: their state is not looked up */
         }
+        struct snap s = snap_join(call, all.v[i]);
         n_pending += str_eqc(s.state, "pending");
         if (is_rested && call->now_ns < s.spec->create_ns + SNAPSHOT_REST_NS) {
             return fail(err, -EBUSY, "SnapshotCreationPerVolumeRateExceeded",

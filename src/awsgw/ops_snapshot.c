@@ -257,8 +257,8 @@ static int check_copy(struct aws_call *call, const struct ec2_copy_snapshot_requ
     struct entries all = store_list(gw_of(call), call->arena, "snapshot", call->account);
     unsigned n = 0;
     for (size_t i = 0; i < all.n; i++) {
-        struct snap s = snap_join(call, all.v[i]);
-        n += str_eqc(s.spec->source, "copy") && str_eqc(s.state, "pending");
+        n += str_eqc(REC(snapshot, all.v[i])->source, "copy") &&
+             str_eqc(snap_join(call, all.v[i]).state, "pending");
     }
     if (n >= COPIES_MAX) {
         return fail(err, -EBUSY, "ResourceLimitExceeded",

@@ -129,10 +129,21 @@ def read_ops(path, api):
                     raise SystemExit(f'{path}:{n}: unknown option "{k}"')
             op.action, op.root_out, op.is_routed = opts.get('action'), opts.get('root'), opts.get('route') != '-'
             op.state, op.resources, op.note = words[1], [w for w in words[2:] if '=' not in w], note.strip()
-            known = {m.name for m in api.shapes[op.input].members} if op.input else set()
-            for member in re.findall(r'\{(\w+)\}', ' '.join(op.resources)):
-                if member not in known:
+            for member in re.findall(r'\{([^}]*)\}', ' '.join(op.resources)):
+                if not has_path(api, op.input, member.removesuffix('?').split('.')):
                     raise SystemExit(f'{path}:{n}: {op.name} has no member {member}')
+
+
+def has_path(api, shape, names):
+    """Members of structures, through lists of them, down to a text."""
+    for name in names:
+        while shape in api.shapes and api.shapes[shape].kind == 'list':
+            shape = api.shapes[shape].elem
+        found = [m for m in getattr(api.shapes.get(shape), 'members', []) if m.name == name]
+        if not found:
+            return False
+        shape = found[0].shape
+    return True
 
 
 def snake(name):
