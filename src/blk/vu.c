@@ -474,7 +474,7 @@ void vu_stats(const struct vu *v, struct vu_stats *ret)
         .n_bad_requests = __atomic_load_n(&s->n_bad_requests, __ATOMIC_RELAXED),
         .n_resubmitted = __atomic_load_n(&s->n_resubmitted, __ATOMIC_RELAXED),
         .n_torn_batches = __atomic_load_n(&s->n_torn_batches, __ATOMIC_RELAXED),
-        .is_connected = v->fd >= 0,
+        .is_connected = v->fd >= 0 || v->is_closing, /* gone when its memory is */
     };
     for (unsigned i = 0; i < v->o.n_queues; i++) {
         ret->n_rings += vu_queue_state(v->vrings[i].q) == VU_QUEUE_RUNNING ? 1 : 0;

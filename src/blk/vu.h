@@ -1,12 +1,12 @@
 /* vu.h — vhost-user-blk server: one socket, one guest's virtio-blk device, over one disk.
  * Not here: the frontend for tests and benchmarks (vu_client.h), NBD (nbd.h).
- * Threads:  vu_new() and the socket on the process's main loop; each started ring has a thread with
- * a
+ * Threads:  vu_new() and the socket on the process's main loop; each started ring has a thread
+ * with a
  *           blk_queue of its own, at most VU_MAX_QUEUES.
  * Memory:   vu_new() gives. The guest's memory is mapped while the frontend has it set.
- * Errors:   a peer that breaks the protocol is disconnected; a ring that breaks the rules of virtio
- *           (addresses outside memory, loops, chains too long, a head twice) is stopped alone, its
- *           error eventfd signalled, and counted; nothing else is harmed.
+ * Errors:   a peer that breaks the protocol is disconnected; a ring that breaks the rules of
+ *           virtio (addresses outside memory, loops, chains too long, a head twice) is stopped
+ *           alone, its error eventfd signalled, and counted; nothing else is harmed.
  * Source:   vhost-user protocol (QEMU docs/interop/vhost-user), virtio 1.2 sections 2.7, 5.2.
  *
  * Protocol features: MQ, REPLY_ACK, CONFIG, INFLIGHT_SHMFD, CONFIGURE_MEM_SLOTS not. Virtio:
@@ -14,7 +14,8 @@
  * EVENT_IDX, INDIRECT_DESC, SEG_MAX, SIZE_MAX not, BLK_SIZE, FLUSH, MQ, DISCARD, WRITE_ZEROES,
  * CONFIG_WCE not, TOPOLOGY, RO when read-only. Layouts are free: headers are gathered.
  * Live: SET_MEM_TABLE with running rings (stop, drain, map, resolve), resize by config-change
- * message on the backend channel when the frontend negotiated it, else at the next GET_CONFIG. */
+ * message on the backend channel when the frontend negotiated it, else at the next
+ * GET_CONFIG. */
 #pragma once
 #include "blk/disk.h"
 #include "loop/loop.h"
@@ -39,13 +40,14 @@ struct vu_opts {
 };
 
 MUST_CHECK int vu_new(const struct vu_opts *o, struct vu **ret, struct err *err);
-/* Ends the connection, takes no other: fn(ctx) on the loop when nothing is under way any more (from
- * inside the call when that is so already). For owners whose disks need the loop to get their bytes.
+/* Ends the connection, takes no other: fn(ctx) on the loop when nothing is under way any more
+ * (from inside the call when that is so already). For owners whose disks need the loop to get
+ * their bytes.
  */
 void vu_stop(struct vu *v, void (*fn)(void *ctx), void *ctx);
-/* Forced detach: lets go of the disk, which may be closed when fn(ctx) is called (on the loop; from
- * inside the call when nothing runs). The frontend stays connected; from then on every request is
- * answered with VIRTIO_BLK_S_IOERR. */
+/* Forced detach: lets go of the disk, which may be closed when fn(ctx) is called (on the loop;
+ * from inside the call when nothing runs). The frontend stays connected; from then on every
+ * request is answered with VIRTIO_BLK_S_IOERR. */
 void vu_cut(struct vu *v, void (*fn)(void *ctx), void *ctx);
 /* Waits until nothing is under way (at once after vu_stop()'s call-back). */
 void vu_free(struct vu *v);

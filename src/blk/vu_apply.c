@@ -32,8 +32,8 @@ unsigned vu_apply_stops(const struct vu *v, const struct vu_msg *m)
     }
 }
 
-/* Only what lives in no file system can be an eventfd (or its kin): a pipe or a file would block
- * or spin. The flag keeps a full counter from blocking us. */
+/* Only what lives in no file system can be an eventfd (or its kin): a pipe or a file would
+ * block or spin. The flag keeps a full counter from blocking us. */
 static int check_eventfd(int fd, struct err *err)
 {
     struct stat st;

@@ -1,12 +1,13 @@
 /* vu_client.h — vhost-user-blk frontend in user space, in place of QEMU and a guest: load
  * generator,
- *               crash verifier, and client of the benchmarks; the same client drives raw io_uring.
+ *               crash verifier, and client of the benchmarks; the same client drives raw
+ *               io_uring.
  * Not here: patterns and statistics (bench/block, spx bench).
  * Threads:  one client, one thread per queue, made by the caller.
  * Memory:   vu_client_new() gives; the memory shared with the server is the client's memfd.
- * Errors:   -ECONNRESET while the server is away: vu_client_reconnect() restores rings and inflight
- *           region as QEMU does. It waits for the call eventfd and never polls the ring: a server
- *           that forgets an interrupt hangs it, as it would a guest. */
+ * Errors:   -ECONNRESET while the server is away: vu_client_reconnect() restores rings and
+ *           inflight region as QEMU does. It waits for the call eventfd and never polls the
+ *           ring: a server that forgets an interrupt hangs it, as it would a guest. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
@@ -40,8 +41,8 @@ struct vu_end {
 /* -EAGAIN: the ring is full. Not seen by the server before vu_client_kick(). */
 MUST_CHECK int vu_client_put(struct vu_client *c, unsigned queue, const struct vu_io *io);
 MUST_CHECK int vu_client_kick(struct vu_client *c, unsigned queue);
-/* Waits for the call eventfd, takes what is used; 0 = timeout. -EPROTO: the server used a head that
- * was not under way. */
+/* Waits for the call eventfd, takes what is used; 0 = timeout. -EPROTO: the server used a head
+ * that was not under way. */
 MUST_CHECK int vu_client_wait(struct vu_client *c, unsigned queue, uint64_t timeout_ns,
                               struct vu_end *ret, size_t max);
 /* How many fit in the ring at once. */

@@ -48,7 +48,8 @@ struct vu_client {
     struct vu_client_queue *queues;
 };
 
-/* Sends a message with descriptors; with 'reply' waits for the answer (*ret_fd when one came). */
+/* Sends a message with descriptors; with 'reply' waits for the answer (*ret_fd when one
+ * came). */
 MUST_CHECK int vu_client_call(struct vu_client *c, struct vu_msg *m, const int *fds,
                               size_t n_fds, struct vu_msg *reply, int *ret_fd);
 /* A message of one number, answered by its REPLY_ACK: -EREMOTEIO when refused. */

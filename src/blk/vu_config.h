@@ -1,4 +1,5 @@
-/* vu_config.h — what the device says about itself: feature bits and the virtio-blk configuration.
+/* vu_config.h — what the device says about itself: feature bits and the virtio-blk
+ *          configuration.
  * Not here: negotiation (vu.c).
  * Threads:  no state.
  * Memory:   fills the caller's.

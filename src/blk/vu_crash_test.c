@@ -1,5 +1,6 @@
-/* The server dies at every point of a request's life, and at random ones, under a frontend that checks
- * every byte and every completion; and servers that are wrong on purpose are found out. */
+/* The server dies at every point of a request's life, and at random ones, under a frontend
+ * that checks every byte and every completion; and servers that are wrong on purpose are found
+ * out. */
 #include "base/time.h"
 #include "blk/vu.h"
 #include "blk/vu_mutant.h"

@@ -1,5 +1,5 @@
-/* Guests that break the rules of virtio: their ring stops, nothing else does; and requests that virtio
- * answers with a status. Layouts that are unusual but allowed work. */
+/* Guests that break the rules of virtio: their ring stops, nothing else does; and requests
+ * that virtio answers with a status. Layouts that are unusual but allowed work. */
 #include "blk/vu_test_local.h"
 #include <errno.h>
 #include <fcntl.h>

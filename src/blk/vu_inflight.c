@@ -6,8 +6,8 @@
 #define VERSION     1u
 #define ALIGN       64u
 
-/* Plain stores in program order are what survives a killed process; the atomics keep the compiler
- * (and another reader) to that order. */
+/* Plain stores in program order are what survives a killed process; the atomics keep the
+ * compiler (and another reader) to that order. */
 #define STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
 #define LOAD(p)     __atomic_load_n((p), __ATOMIC_ACQUIRE)
 
@@ -37,8 +37,8 @@ static int by_counter(const void *a, const void *b)
     return (int)x->head - (int)y->head;
 }
 
-/* The used idx was published and its flags were not all cleared: what the guest has seen done must
- * not be done again. */
+/* The used idx was published and its flags were not all cleared: what the guest has seen done
+ * must not be done again. */
 static int repair(struct vu_inflight *f, uint16_t used_idx, unsigned *ret_n_torn)
 {
     uint16_t n = (uint16_t)(used_idx - LOAD(&f->r->used_idx)), head = 0;

@@ -8,8 +8,8 @@
  *
  * Order that recovery relies on (a process dies between any two stores):
  *   fetch:    counter, inflight = 1, then the request is made;
- *   complete: per request next = last_batch_head, last_batch_head = head; then the ring's used idx;
- *             then inflight = 0 of each; then used_idx. */
+ *   complete: per request next = last_batch_head, last_batch_head = head; then the ring's used
+ *             idx; then inflight = 0 of each; then used_idx. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
@@ -37,9 +37,9 @@ struct vu_inflight {
     uint64_t counter;
 };
 
-/* At the start of a ring whose used idx is 'used_idx' and that has 'ring_num' entries. Repairs a torn
- * batch (*ret_n_torn = its size), fills 'heads' (room for 'ring_num') with what is under way in the
- * order in which it was fetched, and returns how many. */
+/* At the start of a ring whose used idx is 'used_idx' and that has 'ring_num' entries. Repairs
+ * a torn batch (*ret_n_torn = its size), fills 'heads' (room for 'ring_num') with what is
+ * under way in the order in which it was fetched, and returns how many. */
 MUST_CHECK int vu_inflight_recover(struct vu_inflight *f, uint16_t ring_num, uint16_t used_idx,
                                    uint16_t *heads, unsigned *ret_n_torn);
 void vu_inflight_fetched(struct vu_inflight *f, uint16_t head);

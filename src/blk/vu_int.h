@@ -1,4 +1,5 @@
-/* vu_int.h — the connection of a frontend, shared by vu.c (socket, life) and vu_apply.c (messages).
+/* vu_int.h — the connection of a frontend, shared by vu.c (socket, life) and vu_apply.c
+ *          (messages).
  * Not here: rings at work (vu_queue.h).
  * Threads:  the main loop's.
  * Memory:   everything belongs to the struct vu.
@@ -55,8 +56,8 @@ struct vu {
 uint64_t vu_size(const struct vu *v); /* of the disk */
 /* Rings that must not run while the message is applied, as a mask. */
 unsigned vu_apply_stops(const struct vu *v, const struct vu_msg *m);
-/* Does what v->msg says; its rings are stopped. Fills 'reply' (size > 0: send it, with *ret_fd when
- * that is >= 0: given). Negative: refused, the reason in err. */
+/* Does what v->msg says; its rings are stopped. Fills 'reply' (size > 0: send it, with *ret_fd
+ * when that is >= 0: given). Negative: refused, the reason in err. */
 MUST_CHECK int vu_apply(struct vu *v, struct vu_msg *reply, int *ret_fd, struct err *err);
 /* Starts the rings that have everything they need. */
 MUST_CHECK int vu_apply_start(struct vu *v, struct err *err);

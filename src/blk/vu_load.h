@@ -1,4 +1,5 @@
-/* vu_load.h — the load of load.h over vhost-user: same patterns, same figures, another way to the disk.
+/* vu_load.h — the load of load.h over vhost-user: same patterns, same figures, another way to
+ *          the disk.
  * Not here: checking what is read (vu_verify.h), files (load.h).
  * Threads:  one per job, made and joined by vu_load(). Job i drives queue i.
  * Memory:   borrows the client.

@@ -2,8 +2,8 @@
  * Not here: rings (vu_ring.h).
  * Threads:  changed by the main loop while no ring runs; read by ring threads.
  * Memory:   mappings last until vu_mem_clear(); pointers into them are borrowed until then.
- * Errors:   -EPROTO "BadMemory". Only sealed memory (F_SEAL_SHRINK) is taken: whoever could cut the
- *           file short while it is mapped would end this process by SIGBUS. QEMU's
+ * Errors:   -EPROTO "BadMemory". Only sealed memory (F_SEAL_SHRINK) is taken: whoever could
+ *           cut the file short while it is mapped would end this process by SIGBUS. QEMU's
  *           memory-backend-memfd seals by default. Pages of a hole punched in it read as zeros.
  *
  * Two translations: rings are named by the frontend's own addresses, buffers by the guest's. */
@@ -27,8 +27,8 @@ void vu_mem_clear(struct vu_mem *m);
 /* Memory for tests and fuzzers: one region that the caller owns. */
 void vu_mem_borrow(struct vu_mem *m, uint64_t gpa, uint64_t uaddr, void *p, uint64_t size);
 
-/* Pointer to guest address 'gpa', or NULL; *ret_n = bytes from there to the end of its region, at
- * most 'n'. */
+/* Pointer to guest address 'gpa', or NULL; *ret_n = bytes from there to the end of its region,
+ * at most 'n'. */
 void *vu_mem_at(const struct vu_mem *m, uint64_t gpa, uint64_t n, uint64_t *ret_n);
 /* All 'n' bytes at the frontend's address lie in one region, or NULL. */
 void *vu_mem_user(const struct vu_mem *m, uint64_t uaddr, uint64_t n);

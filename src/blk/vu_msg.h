@@ -1,4 +1,5 @@
-/* vu_msg.h — messages of the vhost-user protocol: what they look like and which are well-formed.
+/* vu_msg.h — messages of the vhost-user protocol: what they look like and which are
+ *          well-formed.
  * Not here: sockets and what a message does (vu.c, vu_client.c).
  * Threads:  no state.
  * Memory:   plain values; descriptors that came with a message are the caller's.
@@ -88,8 +89,9 @@ struct vu_msg {
     } u;
 };
 
-/* The head alone, as soon as it is there: version, direction, a size that fits the type. A type that
- * is unknown passes with any size up to the largest payload (it can be refused politely). */
+/* The head alone, as soon as it is there: version, direction, a size that fits the type. A
+ * type that is unknown passes with any size up to the largest payload (it can be refused
+ * politely). */
 MUST_CHECK int vu_msg_check_head(const struct vu_msg_head *h, struct err *err);
 /* The whole message: number of descriptors, indices, ranges without overflow. Fuzzed. */
 MUST_CHECK int vu_msg_check(const struct vu_msg *m, size_t n_fds, unsigned n_queues,

@@ -1,5 +1,5 @@
-/* Messages of a frontend: what vu_msg_check() lets through can be used without another look. Input: the
- * number of descriptors, the number of rings, then a message. */
+/* Messages of a frontend: what vu_msg_check() lets through can be used without another look.
+ * Input: the number of descriptors, the number of rings, then a message. */
 #include "blk/vu.h"
 #include "blk/vu_msg.h"
 #include <assert.h>

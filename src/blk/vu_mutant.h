@@ -1,6 +1,6 @@
 /* vu_mutant.h — deliberate defects, for the test that proves that the crash tests see them.
- * Not here: anything in a service: without VU_MUTANTS (one test program has it) all are false and
- *           the compiler drops them.
+ * Not here: anything in a service: without VU_MUTANTS (one test program has it) all are false
+ *           and the compiler drops them.
  * Threads:  set once, before any.
  * Memory:   none.
  * Errors:   none. */

@@ -1,9 +1,10 @@
-/* vu_oracle.h — what a disk must answer: a version of every block, stamped into the block itself, so
- *               that a read tells lost, stale, misplaced and torn writes apart.
+/* vu_oracle.h — what a disk must answer: a version of every block, stamped into the block
+ *               itself, so that a read tells lost, stale, misplaced and torn writes apart.
  * Not here: I/O (vu_load.h).
  * Threads:  any, as long as no two touch a block at the same time (vu_oracle_begin() says so).
  * Memory:   vu_oracle_new() gives; 8 bytes per block of 4 KiB.
- * Errors:   the first contradiction is kept as text (vu_oracle_why()) and everything after it fails. */
+ * Errors:   the first contradiction is kept as text (vu_oracle_why()) and everything after it
+ *           fails. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>

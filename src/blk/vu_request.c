@@ -3,7 +3,8 @@
 #include <linux/virtio_blk.h>
 #include <string.h>
 
-/* Takes 'n' bytes off the front of the pieces from *first on, to 'to'; false when there are fewer. */
+/* Takes 'n' bytes off the front of the pieces from *first on, to 'to'; false when there are
+ * fewer. */
 static bool take_front(struct iovec *iov, unsigned *first, unsigned *n_iov, void *to, size_t n)
 {
     uint8_t *p = to;

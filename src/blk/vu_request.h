@@ -1,12 +1,13 @@
 /* vu_request.h — what a chain of descriptors asks of a virtio-blk device.
  * Not here: descriptors (vu_ring.h), doing it (vu_queue.c).
  * Threads:  no state.
- * Memory:   borrows the chain's buffers, which are the guest's and change at any time: the header
- *           and the ranges of DISCARD and WRITE_ZEROES are copied before they are looked at.
- * Errors:   -EPROTO: no room for a header or a status, the ring is broken. What virtio answers with a
- *           status is no error here.
- * Source:   virtio 1.2 section 5.2.6. Where a driver cuts its buffers is free: header, data and status
- *           are gathered. */
+ * Memory:   borrows the chain's buffers, which are the guest's and change at any time: the
+ *           header and the ranges of DISCARD and WRITE_ZEROES are copied before they are
+ *           looked at.
+ * Errors:   -EPROTO: no room for a header or a status, the ring is broken. What virtio answers
+ *           with a status is no error here.
+ * Source:   virtio 1.2 section 5.2.6. Where a driver cuts its buffers is free: header, data
+ *           and status are gathered. */
 #pragma once
 #include "blk/vu_ring.h"
 

@@ -16,7 +16,8 @@ int vu_ring_init(struct vu_ring *r, const struct vu_ring_opts *o)
                           .has_event_idx = o->has_event_idx,
                           .has_indirect = o->has_indirect};
     uint64_t n = o->num;
-    /* The two words behind the rings (used_event, avail_event) are there even when not agreed on. */
+    /* The two words behind the rings (used_event, avail_event) are there even when not agreed
+     * on. */
     if (o->num == 0 || o->num > VU_QUEUE_SIZE || (o->desc & 15) != 0 || (o->avail & 1) != 0 ||
         (o->used & 3) != 0) {
         return -EPROTO;

@@ -1,11 +1,11 @@
-/* vu_ring.h — a split virtqueue seen from the device: heads taken from the available ring, chains of
- *             descriptors turned into iovecs, heads given back through the used ring.
+/* vu_ring.h — a split virtqueue seen from the device: heads taken from the available ring,
+ *             chains of descriptors turned into iovecs, heads given back through the used ring.
  * Not here: what a chain means (vu_request.h), threads and eventfds (vu_queue.h).
- * Threads:  belongs to the ring's thread; the guest changes the shared memory at any time: every
- *           value is read once, then checked, then used.
+ * Threads:  belongs to the ring's thread; the guest changes the shared memory at any time:
+ *           every value is read once, then checked, then used.
  * Memory:   borrows the guest's memory.
- * Errors:   -EPROTO: the guest broke a rule of virtio 1.2 section 2.7; the ring is not usable any
- *           more.
+ * Errors:   -EPROTO: the guest broke a rule of virtio 1.2 section 2.7; the ring is not usable
+ *           any more.
  * Limits:   a chain has at most VU_MAX_IOV pieces (SEG_MAX says less) and 'num' descriptors, an
  *           indirect table as many; a head is under way at most once. */
 #pragma once
@@ -37,8 +37,8 @@ struct vu_ring_opts {
     bool has_event_idx, has_indirect;
     uint64_t desc, avail, used; /* frontend's addresses */
 };
-/* Resolves the ring; last_avail and used_idx are both the used ring's index. -EPROTO: outside of
- * memory or not aligned. */
+/* Resolves the ring; last_avail and used_idx are both the used ring's index. -EPROTO: outside
+ * of memory or not aligned. */
 MUST_CHECK int vu_ring_init(struct vu_ring *r, const struct vu_ring_opts *o);
 
 /* 1 and the next head, now under way; 0: there is none; -EPROTO. */
@@ -60,6 +60,6 @@ void vu_ring_push(struct vu_ring *r, uint16_t head, uint32_t written);
 void vu_ring_publish(struct vu_ring *r);
 /* After publish: whether the guest wants to be told. 'is_forced': whatever it says. */
 bool vu_ring_wants_call(struct vu_ring *r);
-/* Asks for a kick at the next head (is_on), or says that none is needed. After asking, look again
- * with vu_ring_has_next(): the fence is inside. */
+/* Asks for a kick at the next head (is_on), or says that none is needed. After asking, look
+ * again with vu_ring_has_next(): the fence is inside. */
 void vu_ring_ask_kick(struct vu_ring *r, bool is_on);

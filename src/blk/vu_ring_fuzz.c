@@ -1,7 +1,7 @@
-/* A guest's memory with a ring in it, from the input, given to a ring at work over a small disk: it
- * ends, whatever is there, and touches nothing but that memory. Input: flags, the log of the
- * ring's size, the index to begin at, then the memory: descriptors at 0, the available ring at
- * 2 KiB, the used ring at 3 KiB, a log at 4 KiB, the rest is the guest's. */
+/* A guest's memory with a ring in it, from the input, given to a ring at work over a small
+ * disk: it ends, whatever is there, and touches nothing but that memory. Input: flags, the log
+ * of the ring's size, the index to begin at, then the memory: descriptors at 0, the available
+ * ring at 2 KiB, the used ring at 3 KiB, a log at 4 KiB, the rest is the guest's. */
 #include "blk/disk.h"
 #include "blk/vu_queue.h"
 #include <assert.h>

@@ -251,8 +251,8 @@ static void test_sizes_of_the_log(void **state)
     assert_int_equal(vu_inflight_size(4, 128), 4 * 2112);
 }
 
-/* Runs a script of fetches and completions, stopped after every number of stores: what recovery says
- * must be what the guest has not seen done, in order. */
+/* Runs a script of fetches and completions, stopped after every number of stores: what
+ * recovery says must be what the guest has not seen done, in order. */
 struct step {
     enum { FETCH, BATCH, PUBLISH, CLEAR, CLOSE } what;
     uint16_t head;

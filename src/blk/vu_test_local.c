@@ -186,3 +186,71 @@ bool vu_hand_is_faulted(struct vu_client *c, unsigned queue, uint64_t ms)
 {
     return wait_fd(c->queues[queue].err_fd, ms);
 }
+
+/* ---- a socket by hand ---- */
+
+int vu_local_dial(const struct vu_local *l)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    memcpy(a.sun_path, l->sock, strlen(l->sock));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+    return fd;
+}
+
+void vu_local_send(int sock, const void *p, size_t n, const int *fds, size_t n_fds)
+{
+    union {
+        char buf[CMSG_SPACE(sizeof(int) * 64)];
+        struct cmsghdr align;
+    } c = {0};
+    struct iovec iov = {(void *)(uintptr_t)p, n};
+    struct msghdr h = {.msg_iov = &iov, .msg_iovlen = 1};
+    if (n_fds > 0) {
+        h.msg_control = c.buf;
+        h.msg_controllen = CMSG_SPACE(sizeof(int) * n_fds);
+        c.align.cmsg_level = SOL_SOCKET;
+        c.align.cmsg_type = SCM_RIGHTS;
+        c.align.cmsg_len = CMSG_LEN(sizeof(int) * n_fds);
+        memcpy(CMSG_DATA(&c.align), fds, sizeof(int) * n_fds);
+    }
+    assert_int_equal(sendmsg(sock, &h, MSG_NOSIGNAL), (ssize_t)n);
+}
+
+bool vu_local_is_closed(int sock)
+{
+    char b;
+    struct pollfd p = {sock, POLLIN, 0};
+    return poll(&p, 1, 5000) == 1 && recv(sock, &b, 1, 0) <= 0;
+}
+
+/* The server is alive and serves the next one. */
+void vu_local_check_serves(struct vu_local *l)
+{
+    struct vu_client *c = vu_local_client(l, 128);
+    assert_int_equal(vu_local_io(c, 1, VIRTIO_BLK_T_IN, 0, 512, vu_client_mem(c), 0), 0);
+    vu_client_free(c);
+}
+
+int vu_local_count_fds(void)
+{
+    int n = 0;
+    for (int fd = 0; fd < 1024; fd++) {
+        n += fcntl(fd, F_GETFD) >= 0 ? 1 : 0;
+    }
+    return n;
+}
+
+/* The server has seen that the last frontend is gone. */
+void vu_local_settle(struct vu_local *l)
+{
+    for (unsigned i = 0; i < 1000; i++) {
+        struct vu_stats s = vu_local_stats(l);
+        if (!s.is_connected && s.n_rings == 0) {
+            return;
+        }
+        (void)poll(NULL, 0, 2);
+    }
+    fail_msg("the connection does not end");
+}

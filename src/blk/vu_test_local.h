@@ -1,5 +1,5 @@
-/* vu_test_local.h — a device in the test's own process, its loop on a thread of its own; and chains of
- *                descriptors made by hand, to break rules with.
+/* vu_test_local.h — a device in the test's own process, its loop on a thread of its own; and
+ *                chains of descriptors made by hand, to break rules with.
  * Not here: anything a service links.
  * Threads:  vu_local_call() runs something on the loop's thread and waits for it.
  * Memory:   a struct of the test.
@@ -12,6 +12,7 @@
 #include "testkit/tmpdir.h"
 #include <linux/virtio_blk.h>
 #include <pthread.h>
+#include <stdio.h>
 
 #define VU_LOCAL_SIZE (8u << 20)
 
@@ -50,3 +51,13 @@ void vu_hand_submit(struct vu_client *c, unsigned queue, uint16_t head);
 bool vu_hand_wait(struct vu_client *c, unsigned queue, uint64_t ms,
                   struct vring_used_elem *ret);
 bool vu_hand_is_faulted(struct vu_client *c, unsigned queue, uint64_t ms); /* error eventfd */
+
+/* ---- a socket by hand ---- */
+int vu_local_dial(const struct vu_local *l);
+void vu_local_send(int sock, const void *p, size_t n, const int *fds, size_t n_fds);
+bool vu_local_is_closed(int sock); /* hung up on within 5 s */
+/* The server is alive and serves the next one. */
+void vu_local_check_serves(struct vu_local *l);
+/* Waits until the server has seen that the last frontend is gone. */
+void vu_local_settle(struct vu_local *l);
+int vu_local_count_fds(void); /* open descriptors of the process, below 1,024 */

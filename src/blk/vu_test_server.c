@@ -1,7 +1,7 @@
-/* A server of one disk, to be killed: the device of vu.h over a file, on the listening socket that
- * its parent passed as descriptor 3. With VU_MUTANTS it can be told to be wrong (vu_mutant.h).
- *   vu_test_server FILE [size=N] [queues=N] [crash=POINT:N] [mutant=N] [ro=1] [poll=NS] [lock=MS]
- *                  [grow=N] [mem=1]
+/* A server of one disk, to be killed: the device of vu.h over a file, on the listening socket
+ * that its parent passed as descriptor 3 (or N). With VU_MUTANTS it can be told to be wrong
+ *   (vu_mutant.h). vu_test_server FILE [size=N] [queues=N] [crash=POINT:N] [mutant=N] [ro=1]
+ *                  [poll=NS] [lock=MS] [grow=N] [mem=1] [fd=N]
  * Prints "ready" when it serves; SIGHUP grows the disk to grow=N. */
 #include "base/log.h"
 #include "base/num.h"
@@ -14,15 +14,13 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#define LISTEN_FD 3
-
 #ifdef VU_MUTANTS
 enum vu_mutant vu_mutant;
 #endif
 
 struct options {
     uint64_t size, queues, crash, crash_n, mutant, is_read_only, poll_ns, lock_ms, grow, is_mem,
-        wait_ms;
+        fd;
 };
 struct world {
     struct options o;
@@ -45,7 +43,7 @@ static void set_option(struct options *o, struct str arg)
     } all[] = {{"size", &o->size},       {"queues", &o->queues}, {"crash", &o->crash},
                {"crash-n", &o->crash_n}, {"mutant", &o->mutant}, {"ro", &o->is_read_only},
                {"poll", &o->poll_ns},    {"lock", &o->lock_ms},  {"grow", &o->grow},
-               {"mem", &o->is_mem},      {"wait", &o->wait_ms}};
+               {"mem", &o->is_mem},      {"fd", &o->fd}};
     struct str name = str_cut(arg, '=');
     for (size_t i = 0; i < ARRAY_LEN(all); i++) {
         if (str_eqc(name, all[i].name) && name.n < arg.n &&
@@ -88,7 +86,7 @@ static int open_file(const struct world *w, const char *path)
 
 int main(int argc, char **argv)
 {
-    struct world w = {.o = {.size = 16u << 20, .queues = 1, .lock_ms = 5000}};
+    struct world w = {.o = {.size = 16u << 20, .queues = 1, .lock_ms = 5000, .fd = 3}};
     struct err err = ERR_INIT;
     for (int i = 2; i < argc; i++) {
         set_option(&w.o, str_c(argv[i]));
@@ -119,7 +117,7 @@ int main(int argc, char **argv)
     }
     struct vu_opts o = {.loop = w.loop,
                         .disk = w.disk,
-                        .listen_fd = LISTEN_FD,
+                        .listen_fd = (int)w.o.fd,
                         .peer_uid = (uid_t)-1,
                         .n_queues = (unsigned)w.o.queues,
                         .serial = "vol0123456789abcdef0",

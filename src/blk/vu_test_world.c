@@ -34,7 +34,7 @@ void vu_world_done(struct vu_world *w)
     tmpdir_done(&w->dir);
 }
 
-void vu_world_start(struct vu_world *w, const char *const *options)
+static bool spawn(struct vu_world *w, const char *const *options)
 {
     const char *argv[VU_WORLD_MAX_ARGS + 3] = {w->exe, w->file};
     for (size_t i = 0; options && options[i]; i++) {
@@ -59,10 +59,21 @@ void vu_world_start(struct vu_world *w, const char *const *options)
     w->out_fd = out[0];
     struct pollfd p = {out[0], POLLIN, 0};
     char text[6] = "";
-    if (poll(&p, 1, 30000) != 1 || read(out[0], text, 6) != 6 ||
-        memcmp(text, "ready\n", 6) != 0) {
+    return poll(&p, 1, 30000) == 1 && read(out[0], text, 6) == 6 &&
+           memcmp(text, "ready\n", 6) == 0;
+}
+
+void vu_world_start(struct vu_world *w, const char *const *options)
+{
+    if (!spawn(w, options)) {
         fail_msg("the server did not start");
     }
+}
+
+int vu_world_try_start(struct vu_world *w, const char *const *options)
+{
+    assert_false(spawn(w, options));
+    return vu_world_reap(w);
 }
 
 int vu_world_reap(struct vu_world *w)

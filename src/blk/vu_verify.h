@@ -1,10 +1,11 @@
-/* vu_verify.h — a load over vhost-user that checks every byte and every completion with an oracle, and
- *              goes on when the server is killed and comes back.
- * Not here: measuring (vu_load.h), the frontend (vu_client.h), the model of the disk (vu_oracle.h).
+/* vu_verify.h — a load over vhost-user that checks every byte and every completion with an
+ *              oracle, and goes on when the server is killed and comes back.
+ * Not here: measuring (vu_load.h), the frontend (vu_client.h), the model of the disk
+ *           (vu_oracle.h).
  * Threads:  one per queue, made and joined by vu_verify_run().
  * Memory:   borrows client and oracle.
- * Errors:   -ETIMEDOUT "Hung": nothing came for hang_ns; -EIO "BadStatus"; -EBADMSG "Wrong" (the
- *           oracle's reason); with has_resets a server that goes away is waited for. */
+ * Errors:   -ETIMEDOUT "Hung": nothing came for hang_ns; -EIO "BadStatus"; -EBADMSG "Wrong"
+ *           (the oracle's reason); with has_resets a server that goes away is waited for. */
 #pragma once
 #include "blk/load.h"
 #include "blk/vu_client.h"
