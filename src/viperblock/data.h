@@ -86,6 +86,9 @@ struct data_disk {
     struct vu *vu;
     struct nbd *nbd;
     bool is_gathering, is_state_due;
+    bool is_gathered;       /* what is shown of its map was looked at, once at least */
+    bool is_gathered_anew;  /* asked for while a look was under way: it may be too old */
+    bool is_asked;          /* told even when nothing changed */
     struct ctl_state shown; /* what is to be sent, or was */
 
     /* The owner thread's, but for 'disk' while the disk is open: that is for all. */
@@ -168,6 +171,7 @@ void data_close(struct data_req *r);
 
 /* data_state.c. Main loop. */
 void data_state_show(struct data_disk *d);   /* is there something new to tell? */
+void data_state_ask(struct data_disk *d);    /* told as it is now, soon */
 void data_state_gather(struct data_disk *d); /* the same, after a look at the disk's map */
 void data_state_on_tick(void *ctx);
 

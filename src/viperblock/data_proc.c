@@ -165,9 +165,12 @@ static void send_states(struct data_req *r)
 {
     struct data *p = r->p;
     for (unsigned i = 0; i < CTL_MAX_DISKS; i++) {
-        if (p->disks[i]) {
-            data_state_show(p->disks[i]);
-            p->disks[i]->is_state_due = true;
+        struct data_disk *d = p->disks[i];
+        if (d && d->is_open) {
+            data_state_ask(d);
+        } else if (d) {
+            data_state_show(d);
+            d->is_state_due = true;
         }
     }
     data_answer(r);

@@ -24,6 +24,9 @@ void data_state_show(struct data_disk *d)
         s.n_resubmitted = v.n_resubmitted;
     }
     s.n_nbd = d->nbd ? nbd_n_conns(d->nbd) : 0;
+    if (d->is_open && !d->is_gathered) {
+        return; /* nothing absent, nothing frozen: that would be a lie */
+    }
     if (s.size > 0 && memcmp(&s, &d->shown, sizeof(s)) != 0) {
         d->shown = s;
         d->is_state_due = true;
@@ -35,7 +38,18 @@ static void on_gathered(void *ctx)
 {
     struct data_disk *d = ctx;
     d->is_gathering = false;
+    if (d->is_gathered_anew) {
+        d->is_gathered_anew = false;
+        data_state_gather(d);
+        return;
+    }
+    d->is_gathered = true;
     data_state_show(d);
+    if (d->is_asked) {
+        d->is_asked = false;
+        d->is_state_due = true;
+        data_wake(d->p);
+    }
 }
 
 /* Owner thread. */
@@ -54,6 +68,13 @@ static void on_gather(struct blk_msg *m)
     memcpy(d->cow_frozen, frozen, sizeof(frozen));
     pthread_mutex_unlock(&d->mu);
     loop_post(d->p->loop, on_gathered, d); /* before the answer to a request that closes it */
+}
+
+void data_state_ask(struct data_disk *d)
+{
+    d->is_asked = true;
+    d->is_gathered_anew = d->is_gathering;
+    data_state_gather(d);
 }
 
 void data_state_gather(struct data_disk *d)

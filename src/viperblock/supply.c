@@ -121,6 +121,9 @@ static bool is_open_upload(const struct vol *v, const char *snap)
 void supply_take(struct vb *vb, struct proc *p, const struct ctl_head *h)
 {
     bool is_fetch = h->op == CTL_FETCH;
+    if (atomic_load(&vb->is_stopping)) {
+        return; /* the next manager is asked again */
+    }
     struct work *w = calloc(1, sizeof(*w));
     if (!w) {
         abort();

@@ -185,7 +185,8 @@ static void clones_and_removal(void **state)
     assert_int_equal(env_import(e, disk, "debian 12/test", "", id, &err), 0);
     const struct image *i = env_get_image(e, id);
     assert_non_null(i);
-    struct volume v = volume("vol-00000000000000001", 2), w = volume("vol-00000000000000002", 1);
+    struct volume v = volume("vol-00000000000000001", 2),
+                  w = volume("vol-00000000000000002", 1);
     v.image_id = str_c(id);
     env_put_volume(e, &v);
     char snap[40];

@@ -130,9 +130,15 @@ static int fill_aside(void *ctx, int fd, struct err *err)
                : fail(err, -errno, "WriteFailed", "a file cannot be sized: %m");
 }
 
+/* Room for what four snapshots may freeze; sparse. */
+static uint64_t aside_size(uint64_t size)
+{
+    return MIN(BLK_MAX_FROZEN * size, (uint64_t)BLK_ASIDE_SLOTS * BLK_BLOCK);
+}
+
 int vol_open_aside(struct vb *vb, const struct volume_meta *m, int *ret, struct err *err)
 {
-    uint64_t size = m->size;
+    uint64_t size = aside_size(m->size);
     int rc = folder_open_file(vb->folder, FOLDER_VOLUME, m->id, "aside", O_RDWR, ret, NULL);
     if (rc == -ENOENT) {
         rc = folder_replace_file(vb->folder, FOLDER_VOLUME, m->id, "aside", fill_aside, &size,
@@ -155,7 +161,7 @@ static int make_file(int dir, const char *name, struct err *err)
 int vol_make_files(const struct volume_meta *m, int dir, struct err *err)
 {
     AUTO_BUF text;
-    uint64_t size = m->size;
+    uint64_t size = m->size, room = aside_size(size);
     struct blk_map_opts o = {
         .size = size,
         .source_size = MIN((m->source_size + BLK_PAGE - 1) / BLK_PAGE * BLK_PAGE, size),
@@ -169,7 +175,7 @@ int vol_make_files(const struct volume_meta *m, int dir, struct err *err)
         return err->code;
     }
     int rc = fill_aside(&size, data, err);
-    rc = rc != 0 ? rc : fill_aside(&size, aside, err);
+    rc = rc != 0 ? rc : fill_aside(&room, aside, err);
     rc = rc != 0 ? rc : blk_map_create(map, &o, err);
     rc = rc != 0 ? rc : rec_save(&volume_meta_desc, m, &text, err);
     return rc != 0 ? rc : folder_write_file(dir, "meta.json", buf_str(&text), err);

@@ -104,14 +104,19 @@ static int gather(struct vols *vs, const struct volume_meta *m, struct ctl_open 
     return rc;
 }
 
-/* What the open volume may ask for. Under 'mu'. */
-static void remember(struct vol *v, const struct volume_meta *m, struct proc *p, uint32_t disk)
+/* What the open volume may ask for. Under 'mu'. False: the process died before we knew. */
+static bool remember(struct vols *vs, struct vol *v, const struct volume_meta *m,
+                     struct proc *p, uint32_t disk)
 {
+    if (host_find(vs, v->host)->p != p) {
+        return false;
+    }
     v->p = proc_ref(p);
     v->disk = disk;
     v->size = m->size;
     v->state_ns = 0;
     vol_set_source(v, m);
+    return true;
 }
 
 static uint32_t free_disk(struct vols *vs, const struct proc *p, struct host *h)
@@ -181,11 +186,10 @@ static int open_in(struct vols *vs, struct vol *v, struct err *err)
         vols_unlock(vs);
         rc = send_open(vs, v, p, &m, fds, n_fds, err);
         vols_lock(vs);
-        if (rc == 0) {
-            remember(v, &meta, p, m.h.disk);
-        } else {
-            v->is_on_probation = false;
+        if (rc == 0 && !remember(vs, v, &meta, p, m.h.disk)) {
+            rc = fail(err, -EAGAIN, "VolumeNotReady", "the data process of %s ended", v->id);
         }
+        v->is_on_probation = v->is_on_probation && rc == 0;
         pthread_cond_broadcast(&vs->cond);
         vols_unlock(vs);
     }

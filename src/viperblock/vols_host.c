@@ -210,8 +210,14 @@ static int bring_up(struct vols *vs, struct host *h, bool is_known, unsigned n_r
         return rc;
     }
     vols_lock(vs);
-    h->p = proc_ref(*ret);
+    bool is_up = proc_is_up(*ret); /* who dies from now on is found by on_gone() */
+    h->p = is_up ? proc_ref(*ret) : NULL;
     vols_unlock(vs);
+    if (!is_up) {
+        proc_unref(*ret);
+        return fail(err, -EAGAIN, "VolumeNotReady", "the data process of %s ended at once",
+                    h->name);
+    }
     if (is_adopted && learn(vs, h, *ret, err) != 0) {
         proc_end(*ret);
         proc_unref(*ret);

@@ -2,8 +2,10 @@
 #include "model/instance.h"
 #include "model/keys.h"
 #include "model/volume.h"
+#include "snap/snap.h"
 #include "viperblock/base.h"
 #include "viperblock/copy.h"
+#include "viperblock/store.h"
 #include "viperblock/vol_files.h"
 #include <errno.h>
 
@@ -83,9 +85,16 @@ static int use_store(struct vb *vb, struct arena *a, const struct volume *v,
         return fail(err, -EINVAL, "InvalidParameterValue",
                     "a volume of an encrypted snapshot is encrypted");
     }
+    struct snap_store *store = NULL;
+    struct snap_info info;
+    int rc = store_get(vb, &store, err);
+    rc = rc != 0 ? rc : snap_stat(store, s->account, s->id, &info, err);
+    if (rc != 0) {
+        return rc;
+    }
     m->source_id = s->id;
     m->source_account = s->account;
-    m->source_size = s->size > 0 ? s->size : s->size_gib * GIB;
+    m->source_size = info.size;
     return 0;
 }
 

@@ -429,7 +429,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(killed_at_every_step, setup, teardown),
     };
     if (argc < 5) {
-        fprintf(stderr, "usage: block_test SPX SPX-STATE SPX-PREDASTORE SPX-VIPERBLOCK [TEST]\n");
+        fprintf(stderr,
+                "usage: block_test SPX SPX-STATE SPX-PREDASTORE SPX-VIPERBLOCK [TEST]\n");
         return 2;
     }
     args = argv;

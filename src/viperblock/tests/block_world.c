@@ -101,7 +101,8 @@ void world_init(struct world *w, char **argv)
     w->a = arena_new(ARENA_MAX);
     char sock[PATH_MAX];
     assert_int_equal(
-        kv_open_remote_as(tmpdir_path(&w->dir, "run/state.sock", sock), "awsgw", &w->kv, &e), 0);
+        kv_open_remote_as(tmpdir_path(&w->dir, "run/state.sock", sock), "awsgw", &w->kv, &e),
+        0);
 }
 
 static size_t each_process(struct world *w, const char *only, bool is_killed)
@@ -204,8 +205,7 @@ void world_put_image(struct world *w, const struct image *i)
 
 void world_delete(struct world *w, const char *kind, const char *id)
 {
-    struct kv_op op = {.type = KV_DELETE,
-                       .key = key_spec(w->a, kind, STR(ACCOUNT), str_c(id))};
+    struct kv_op op = {.type = KV_DELETE, .key = key_spec(w->a, kind, STR(ACCOUNT), str_c(id))};
     assert_int_equal(kv_txn(w->kv, NULL, 0, &op, 1, NULL, NULL), 0);
 }
 
@@ -381,8 +381,7 @@ void world_open(struct world *w, const char *volume, const char *instance,
     json_free(j);
 }
 
-void world_close(struct world *w, const char *volume, const char *instance,
-                 struct test_disk *d)
+void world_close(struct world *w, const char *volume, const char *instance, struct test_disk *d)
 {
     char args[300];
     struct err err = ERR_INIT;

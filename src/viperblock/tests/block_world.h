@@ -47,14 +47,16 @@ struct snapshot_status world_wait_snapshot(struct world *w, const char *id, cons
 struct volume_status world_wait_volume(struct world *w, const char *id, const char *state);
 struct snapshot world_snapshot_rec(const char *id, const char *volume);
 void world_wait_started(struct world *w, const char *id); /* it has its point in time */
-void world_modify(struct world *w, struct volume *v, uint64_t gib); /* and waits for "completed" */
-void world_snapshot(struct world *w, const char *id, const char *volume); /* put and completed */
+void world_modify(struct world *w, struct volume *v,
+                  uint64_t gib); /* and waits for "completed" */
+void world_snapshot(struct world *w, const char *id,
+                    const char *volume); /* put and completed */
 void world_delete_snapshot(struct world *w, const char *id, const char *volume);
 void world_delete_volume(struct world *w, struct volume *v);
 struct str world_get(struct world *w, struct str key);
 
-int world_call(struct world *w, const char *method, const char *args, int fd,
-               struct str *ret, int *ret_fd, struct err *err);
+int world_call(struct world *w, const char *method, const char *args, int fd, struct str *ret,
+               int *ret_fd, struct err *err);
 void world_open(struct world *w, const char *volume, const char *instance,
                 struct test_disk *ret);
 void world_close(struct world *w, const char *volume, const char *instance,
