@@ -43,6 +43,7 @@ openssl           a second opinion on certificates and keys
 libhttp-parser-dev  a second opinion on HTTP/1
 rclone            a client of S3
 s3cmd             another
+s3fs              a bucket as a folder
 nodejs            the newest SDK of AWS for JavaScript
 libnbd-bin        clients of NBD
 fio               another, and a load for disks

