@@ -463,12 +463,19 @@ class Snapshots(Base):
                 self.addCleanup(self.drop_snapshot, self.ec2, s["SnapshotId"])
 
     def test_one_volume_many_at_once(self):
-        v = self.volume()
-        with concurrent.futures.ThreadPoolExecutor(4) as pool:
-            codes = [f.result() for f in [pool.submit(code_of, self.ec2.create_snapshot, VolumeId=v) for _ in range(4)]]
-        self.assertEqual(sorted(codes), ["SnapshotCreationPerVolumeRateExceeded"] * 3 + ["no error"])
-        for s in self.ec2.describe_snapshots(Filters=[{"Name": "volume-id", "Values": [v]}])["Snapshots"]:
-            self.addCleanup(self.drop_snapshot, self.ec2, s["SnapshotId"])
+        clients = [cloud.client("ec2") for _ in range(4)]
+        for _ in range(12):
+            v = self.volume()
+            barrier = threading.Barrier(4)
+
+            def go(ec2):
+                barrier.wait()
+                return code_of(ec2.create_snapshot, VolumeId=v)
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                codes = list(pool.map(go, clients))
+            for s in self.ec2.describe_snapshots(Filters=[{"Name": "volume-id", "Values": [v]}])["Snapshots"]:
+                self.addCleanup(self.drop_snapshot, self.ec2, s["SnapshotId"])
+            self.assertEqual(sorted(codes), ["SnapshotCreationPerVolumeRateExceeded"] * 3 + ["no error"])
 
 
 class Sharing(Base):
