@@ -53,6 +53,9 @@ struct guest_disk {
     bool is_closing; /* a job gives it back to the block service */
     bool is_cut;     /* the block service has taken it from the guest by force */
     char device[32];
+    char path[108];      /* of its socket, when this process had it made */
+    uint64_t size;       /* bytes, as the block service says */
+    uint64_t shown_size; /* as QEMU was told last; 0 = not known */
     uint64_t retry_ns;
     unsigned n_tries;
 };
@@ -177,8 +180,10 @@ void guest_disks_begin(
 void guest_disks_assign(struct guest *g); /* a slot for each disk that wants one */
 void guest_disks_step(struct guest *g);
 void guest_disk_result(struct guest *g, uint32_t op, unsigned slot, int code, const char *text);
-void guest_disk_opened(struct guest *g, const char *id, const char *path,
+void guest_disk_opened(struct guest *g, const char *id, const char *path, uint64_t size,
                        const struct err *err);
+/* A launch has plugged it; id "" = nothing. */
+void guest_disk_started(struct guest *g, const char *id, const char *path, uint64_t size);
 void guest_disk_closed(struct guest *g, const char *id, const struct err *err);
 /* READY_WAIT, _YES or _FAILED with the reason. */
 enum vm_ready guest_disks_ready(struct guest *g, char *why, size_t size);

@@ -53,7 +53,7 @@ static void on_block(void *ctx, struct rpc_req *req, struct str method, struct s
 {
     struct world *w = ctx;
     AUTO(json_freep) struct json *j = NULL;
-    char file[PATH_MAX], path[PATH_MAX], text[512];
+    char file[PATH_MAX], path[PATH_MAX], text[512], id[32];
     struct err err = ERR_INIT;
     assert_true(json_parse(payload, &j, NULL) == 0 && n_fds == 0);
     disk_path(w, json_get_str(j, "volume_id"), file);
@@ -65,11 +65,13 @@ static void on_block(void *ctx, struct rpc_req *req, struct str method, struct s
     }
     assert_true(str_eqc(method, "volume.open") && json_get_u64(j, "n_queues", 0) >= 1);
     assert_non_null(json_get(j, "uid"));
+    assert_true(str_eqc(json_get_str(j, "transport"), "nbd")); /* --accel tcg */
+    (void)snprintf(id, sizeof(id), "%.*s", STR_ARG(json_get_str(j, "volume_id")));
     test_disk_close(&w->disks, path, false);
     close_unused(w, file);
     if (atomic_load(&w->is_block_broken)) {
         (void)fail(&err, -EIO, "BrokenVolume", "the volume cannot be read");
-    } else if (!test_disk_open(&w->disks, file, path)) {
+    } else if (!test_disk_open(&w->disks, file, path, id)) {
         (void)fail(&err, -EBUSY, "VolumeInUse", "the volume is open elsewhere");
     } else {
         (void)snprintf(text, sizeof(text), "{\"path\":\"%.400s\"}", path);

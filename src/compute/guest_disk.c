@@ -98,6 +98,7 @@ void guest_disk_spec(struct guest *g, const struct volume *v, const struct volum
     d->is_wanted = is_wanted;
     d->is_forced = v->is_detach_forced;
     d->is_root = s && s->root_device.n > 0 && str_eq(v->device, s->root_device);
+    d->size = st ? st->size_gib << 30 : 0;
     (void)snprintf(d->device, sizeof(d->device), "%.*s", STR_ARG(v->device));
     d->is_ready = st && str_eqc(st->state, "available");
     bool is_hopeless = st && (str_eqc(st->state, "error") || str_eqc(st->state, "deleted"));
@@ -190,6 +191,28 @@ static void retry_later(struct guest *g, struct guest_disk *d)
     d->retry_ns = loop_now_ns(g->c->o.loop) + MIN(pause, RETRY_MAX_NS);
 }
 
+/* Over vhost-user the block service tells the guest by itself. QEMU must be told of NBD disks: by
+ * way of a new connection, whose path is known from opening it or is asked for once more. */
+static void step_grow(struct guest *g, struct guest_disk *d, uint64_t now_ns)
+{
+    if (g->c->o.host->is_kvm || d->size == 0 || d->size == d->shown_size || d->is_opening ||
+        now_ns < d->retry_ns) {
+        return;
+    }
+    if (!d->path[0]) {
+        d->is_opening = true;
+        launch_open_disk(g, d);
+        return;
+    }
+    struct gm_cmd args = {.slot = (uint32_t)d->slot,
+                          .size = d->size,
+                          .data_n = (uint32_t)MIN(strlen(d->path), sizeof(args.data))};
+    memcpy(args.data, d->path, args.data_n);
+    if (guest_command(g, GM_OP_DISK_GROW, &args)) {
+        d->shown_size = d->size;
+    }
+}
+
 static void step_wanted(struct guest *g, struct guest_disk *d, uint64_t now_ns)
 {
     if (g->proc == VM_PROC_NONE) {
@@ -203,6 +226,7 @@ static void step_wanted(struct guest *g, struct guest_disk *d, uint64_t now_ns)
         if (strcmp(g->mon.name[d->slot], d->id) == 0) {
             d->n_tries = 0;
             set_state(g, d, DISK_ATTACHED, "");
+            step_grow(g, d, now_ns);
         } else {
             d->slot = DISK_NO_SLOT; /* another volume sits there */
         }
@@ -274,10 +298,11 @@ static void step_unwanted(struct guest *g, struct guest_disk *d, uint64_t now_ns
         set_state(g, d, is_busy ? DISK_BUSY : DISK_DETACHING,
                   is_busy ? "the guest refused to let it go" : "");
     }
-    struct gm_cmd args = {.slot = (uint32_t)d->slot};
-    if ((d->is_forced || !d->is_named) && !d->is_cut) {
-        give_back(g, d, now_ns);
-    } else if (d->is_cut) {
+    struct gm_cmd args = {.slot = (uint32_t)d->slot, .size = MAX(d->size, (uint64_t)1 << 30)};
+    bool is_by_force = d->is_forced || !d->is_named;
+    if (is_by_force && !d->is_cut && g->c->o.host->is_kvm) {
+        give_back(g, d, now_ns); /* the block service answers with errors from then on */
+    } else if (is_by_force || d->is_cut) {
         (void)guest_command(g, GM_OP_DISK_CUT, &args);
     } else if (now_ns >= d->retry_ns && guest_command(g, GM_OP_DISK_DEL, &args)) {
         d->retry_ns = now_ns + g->c->o.detach_ns;
@@ -308,7 +333,8 @@ void guest_disks_step(struct guest *g)
 }
 
 /* The socket is there (or 'path' is NULL and *err says why not). */
-void guest_disk_opened(struct guest *g, const char *id, const char *path, const struct err *err)
+void guest_disk_opened(struct guest *g, const char *id, const char *path, uint64_t size,
+                       const struct err *err)
 {
     struct guest_disk *d = find(g, id);
     if (!d) {
@@ -321,20 +347,32 @@ void guest_disk_opened(struct guest *g, const char *id, const char *path, const 
         return;
     }
     bool is_up = g->proc == VM_PROC_RUNNING && g->has_state && g->mon.phase == GM_PHASE_RUNNING;
+    (void)snprintf(d->path, sizeof(d->path), "%s", path);
     if (!is_up || !d->is_wanted || d->slot >= GM_N_DISKS ||
         g->mon.slot[d->slot] != GM_SLOT_EMPTY) {
         return; /* things changed meanwhile: the next pass decides */
     }
     const struct instance *s = guest_spec(g);
     struct gm_cmd args = {.slot = (uint32_t)d->slot,
+                          .is_nbd = !g->c->o.host->is_kvm,
                           .n_queues = (uint32_t)qemu_disk_queues(s ? s->n_vcpus : 1),
                           .data_n = (uint32_t)MIN(strlen(path), sizeof(args.data))};
     memcpy(args.name, d->id, sizeof(args.name));
     memcpy(args.data, path, args.data_n);
     if (guest_command(g, GM_OP_DISK_ADD, &args)) {
         d->is_opening = true;
+        d->shown_size = size;
     } else {
         d->retry_ns = loop_now_ns(g->c->o.loop) + BUSY_PAUSE;
+    }
+}
+
+void guest_disk_started(struct guest *g, const char *id, const char *path, uint64_t size)
+{
+    struct guest_disk *d = id[0] ? find(g, id) : NULL;
+    if (d) {
+        (void)snprintf(d->path, sizeof(d->path), "%s", path);
+        d->shown_size = size;
     }
 }
 
@@ -365,6 +403,9 @@ void guest_disk_result(struct guest *g, uint32_t op, unsigned slot, int code, co
         }
         if (op == GM_OP_DISK_ADD) {
             d->is_opening = false;
+        } else if (op == GM_OP_DISK_GROW && code != 0) {
+            d->shown_size = 0; /* once more, from the path on */
+            d->path[0] = '\0';
         }
         if (code == 0) {
             continue;
@@ -375,7 +416,9 @@ void guest_disk_result(struct guest *g, uint32_t op, unsigned slot, int code, co
         }
         log_warn_rl("disk.failed", KV_CSTR("instance", g->id), KV_CSTR("volume", d->id),
                     KV_U64("op", op), KV_CSTR("error", text));
-        set_state(g, d, op == GM_OP_DISK_ADD ? DISK_ATTACHING : DISK_DETACHING, text);
+        if (op != GM_OP_DISK_GROW) {
+            set_state(g, d, op == GM_OP_DISK_ADD ? DISK_ATTACHING : DISK_DETACHING, text);
+        }
         retry_later(g, d);
     }
 }

@@ -92,7 +92,8 @@ static void on_result(struct guest *g, const struct gm_result *r)
     uint32_t op = g->cmd.op;
     unsigned slot = g->cmd.slot;
     g->cmd.seq = 0;
-    if (op == GM_OP_DISK_ADD || op == GM_OP_DISK_DEL || op == GM_OP_DISK_CUT) {
+    if (op == GM_OP_DISK_ADD || op == GM_OP_DISK_DEL || op == GM_OP_DISK_CUT ||
+        op == GM_OP_DISK_GROW) {
         guest_disk_result(g, op, slot, r->code, r->text);
     } else if (r->code < 0) {
         log_warn_rl("command.failed", KV_CSTR("id", g->id), KV_U64("op", op),
@@ -189,7 +190,9 @@ bool guest_command(struct guest *g, enum gm_op op, const struct gm_cmd *args)
     gm_cmd_init(&c, op, ++g->seq ? g->seq : ++g->seq);
     if (args) {
         c.slot = args->slot;
+        c.size = args->size;
         c.n_queues = args->n_queues;
+        c.is_nbd = args->is_nbd;
         c.data_n = args->data_n;
         memcpy(c.name, args->name, sizeof(c.name));
         memcpy(c.data, args->data, sizeof(c.data));

@@ -70,7 +70,7 @@ int gm_cmd_check(const union gm_msg *m, size_t n)
     }
     const struct gm_cmd *c = &m->cmd;
     if (c->op == 0 || c->op >= GM_OP_N || c->slot >= GM_N_DISKS || c->n_queues > 255 ||
-        c->data_n > sizeof(c->data) || !is_text(c->name, sizeof(c->name))) {
+        c->is_nbd > 1 || c->data_n > sizeof(c->data) || !is_text(c->name, sizeof(c->name))) {
         return -EPROTO;
     }
     return 0;

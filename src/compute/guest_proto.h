@@ -31,11 +31,12 @@ enum gm_type {
 
 enum gm_op {
     GM_OP_STATE = 1, /* send GM_STATE (a fresh look at QMP first) */
-    GM_OP_DISK_ADD,  /* slot, name (volume id), n_queues, data: path of the disk's socket */
+    GM_OP_DISK_ADD,  /* slot, name (volume id), n_queues, is_nbd, data: path of the socket */
     GM_OP_DISK_DEL,  /* slot; the answer means "asked"; the slot empties when the guest lets go
                       */
     GM_OP_DISK_CUT, /* slot; the block service has taken the volume away: the guest's device gives
                         I/O errors until it lets go, which it is asked to */
+    GM_OP_DISK_GROW, /* slot, size, data: path; NBD disks only: the guest is told the new size */
     GM_OP_POWERDOWN, /* ACPI power button */
     GM_OP_REBOOT,    /* power button; when the guest goes down it is reset instead of ended */
     GM_OP_RESET,     /* at once */
@@ -56,7 +57,8 @@ struct gm_head {
 struct gm_cmd {
     struct gm_head head;
     uint32_t op, slot;
-    uint32_t n_queues, data_n;
+    uint64_t size; /* of the disk, bytes: CUT, GROW */
+    uint32_t n_queues, is_nbd, data_n, pad;
     char name[GM_NAME_MAX]; /* ends in NUL */
     char data[GM_TEXT_MAX];
 };

@@ -32,6 +32,7 @@ struct job {
     enum spawn_found found;
     /* one disk */
     char disk[GM_NAME_MAX], path[GM_N_DISKS][SOCKET_PATH_MAX];
+    uint64_t size[GM_N_DISKS];
     bool is_forced;
     /* links */
     bool is_link_up;
@@ -90,7 +91,8 @@ static void volume_args(struct jw *w, struct buf *args, const struct job *j, con
 }
 
 /* Has the block service open the volume for this guest's user: ret is the path of its socket. */
-static int open_volume(struct job *j, const char *volume, char ret[SOCKET_PATH_MAX])
+static int open_volume(struct job *j, const char *volume, char ret[SOCKET_PATH_MAX],
+                       uint64_t *ret_size)
 {
     AUTO_BUF args;
     buf_init(&args, 1024);
@@ -98,6 +100,7 @@ static int open_volume(struct job *j, const char *volume, char ret[SOCKET_PATH_M
     volume_args(&w, &args, j, volume);
     jw_u64(&w, "uid", j->plan.note.uid);
     jw_u64(&w, "n_queues", qemu_disk_queues(j->plan.qemu.n_vcpus));
+    jw_cstr(&w, "transport", j->c->o.host->is_kvm ? "vhost-user" : "nbd");
     jw_obj_end(&w);
     AUTO(rpc_reply_done) struct rpc_reply reply = {0};
     AUTO(json_freep) struct json *a = NULL;
@@ -121,6 +124,7 @@ static int open_volume(struct job *j, const char *volume, char ret[SOCKET_PATH_M
         return fail(&j->err, -EPROTO, "BadAnswer", "volume %s: no socket was named", volume);
     }
     (void)snprintf(ret, SOCKET_PATH_MAX, "%.*s", STR_ARG(path));
+    *ret_size = json_get_u64(a, "size", 0);
     return 0;
 }
 
@@ -183,7 +187,7 @@ static void launch_work(void *ctx)
         if (j->volume_id[i][0]) {
             d->volume_id = j->volume_id[i];
             d->path = j->path[i];
-            j->r = open_volume(j, j->volume_id[i], j->path[i]);
+            j->r = open_volume(j, j->volume_id[i], j->path[i], &j->size[i]);
         }
     }
     if (j->r == 0) {
@@ -205,6 +209,9 @@ static void launch_done(void *ctx)
             guest_set_end(g, VM_END_FAILED, j->err.msg);
         } else {
             g->note = j->plan.note;
+            for (unsigned i = 0; i < GM_N_DISKS; i++) {
+                guest_disk_started(g, j->volume_id[i], j->path[i], j->size[i]);
+            }
             guest_connect(g, steal_fd(&conn));
             if (g->is_quit_due) {
                 guest_send_now(g, GM_OP_QUIT, STR_NONE);
@@ -335,7 +342,7 @@ static struct job *disk_job(struct guest *g, const struct guest_disk *d)
 static void disk_work(void *ctx)
 {
     struct job *j = ctx;
-    j->r = open_volume(j, j->disk, j->path[0]);
+    j->r = open_volume(j, j->disk, j->path[0], &j->size[0]);
 }
 
 static void disk_done(void *ctx)
@@ -343,7 +350,7 @@ static void disk_done(void *ctx)
     struct job *j = ctx;
     struct guest *g = job_end(j);
     if (g) {
-        guest_disk_opened(g, j->disk, j->r < 0 ? NULL : j->path[0], &j->err);
+        guest_disk_opened(g, j->disk, j->r < 0 ? NULL : j->path[0], j->size[0], &j->err);
         guest_step(g);
     }
     free(j);
@@ -354,7 +361,7 @@ void launch_open_disk(struct guest *g, const struct guest_disk *d)
     if (!job_submit(disk_job(g, d), disk_work, disk_done)) {
         struct err err = ERR_INIT;
         (void)fail(&err, -EAGAIN, "SlowDown", "too much is being done at once");
-        guest_disk_opened(g, d->id, NULL, &err);
+        guest_disk_opened(g, d->id, NULL, 0, &err);
     }
 }
 

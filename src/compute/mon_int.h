@@ -32,6 +32,7 @@ enum mon_cmd {
     MON_CMD_STATUS,
     MON_CMD_DEVICES,
     MON_CMD_CHARDEVS,
+    MON_CMD_NODES,
     MON_CMD_VIRTIO,
     MON_CMD_JOB, /* a step of the running job */
     MON_CMD_IGNORE,
@@ -77,8 +78,9 @@ struct mon {
     bool is_qmp_ready; /* capabilities negotiated, disks looked up */
     bool has_no_virtio_query;
     struct mon_job job;
-    uint32_t there;       /* bit per slot: a device sits there, as QEMU said last */
-    uint32_t dirty_slots; /* bit per slot: the device has gone, its connection has not */
+    char letter[GM_N_DISKS]; /* how a disk is connected: qemu_args.h */
+    uint32_t there;          /* bit per slot: a device sits there, as QEMU said last */
+    uint32_t dirty_slots;    /* bit per slot: the device has gone, its connection has not */
     bool is_quitting, is_reboot_asked, is_cont_due;
     bool is_guest_off, is_signalled; /* how QEMU was brought to its end */
     bool is_host_down;               /* SIGTERM: nobody will collect the end of QEMU */

@@ -4,6 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Steps whose errors are judged apart. */
+#define CUT_REOPEN 2u
+#define GROW_TIDY  4u
+
 static void job_step(struct mon *m);
 
 static void job_end(struct mon *m, int code, const char *text)
@@ -38,42 +42,88 @@ static void send_step(struct mon *m, const char *name, struct buf *args)
     }
 }
 
-static void args_chardev(struct buf *b, unsigned slot, const char *volume_id)
+/* {"<key>":"<letter><slot>.<volume>"} */
+static void args_label(struct buf *b, const char *key, char letter, unsigned slot,
+                       const char *volume_id)
 {
-    char id[QEMU_CHARDEV_MAX];
-    qemu_disk_chardev(slot, volume_id, id);
-    buf_fmt(b, "{\"id\":\"%s\"}", id);
+    char label[QEMU_LABEL_MAX];
+    qemu_disk_label(letter, slot, volume_id, label);
+    buf_fmt(b, "{\"%s\":\"%s\"}", key, label);
+}
+
+static void args_node(struct buf *b, char letter, unsigned slot)
+{
+    buf_fmt(b, "{\"node-name\":\"%c%u\"}", letter, slot);
+}
+
+/* Under the device's node d<slot> from now on: 'child'. */
+static void args_reopen(struct buf *b, unsigned slot, const char *child)
+{
+    buf_addc(b, "{\"options\":[");
+    qemu_disk_node_json(b, slot, child);
+    buf_addc(b, "]}");
+}
+
+static void added(struct mon *m)
+{
+    set_slot(m, m->job.slot, GM_SLOT_USED);
+    job_end(m, 0, "");
 }
 
 static void step_add(struct mon *m, struct buf *b)
 {
     struct mon_job *j = &m->job;
-    switch (j->step) {
+    const struct gm_cmd *c = &j->cmd;
+    char node[QEMU_LABEL_MAX];
+    unsigned step = j->step + (c->is_nbd ? 10 : 0);
+    qemu_disk_label('n', j->slot, c->name, node);
+    switch (step) {
     case 0:
-        memcpy(m->st.name[j->slot], j->cmd.name, GM_NAME_MAX);
-        qemu_disk_chardev_json(b, j->slot, j->cmd.name, j->path);
+        m->letter[j->slot] = 'c';
+        memcpy(m->st.name[j->slot], c->name, GM_NAME_MAX);
+        qemu_disk_chardev_json(b, j->slot, c->name, j->path);
         send_step(m, "chardev-add", b);
         return;
+    case 10:
+        m->letter[j->slot] = 'n';
+        memcpy(m->st.name[j->slot], c->name, GM_NAME_MAX);
+        qemu_disk_nbd_json(b, 'n', j->slot, c->name, j->path);
+        send_step(m, "blockdev-add", b);
+        return;
+    case 11:
+        qemu_disk_node_json(b, j->slot, node);
+        send_step(m, "blockdev-add", b);
+        return;
     case 1:
-        qemu_disk_device_json(b, j->slot, j->cmd.name, j->cmd.n_queues, false);
+    case 12:
+        qemu_disk_device_json(b, j->slot, c->name, c->is_nbd, c->n_queues, false);
         send_step(m, "device_add", b);
         return;
-    default: set_slot(m, j->slot, GM_SLOT_USED); job_end(m, 0, "");
+    default: added(m);
     }
 }
 
-/* A connection that is not there answers with an error that does not matter. */
+/* What is not there answers with an error that does not matter. */
 static void step_clean(struct mon *m, struct buf *b)
 {
     struct mon_job *j = &m->job;
-    if (j->step == 0) {
-        args_chardev(b, j->slot, m->st.name[j->slot]);
+    const char *name = m->st.name[j->slot];
+    switch (j->step) {
+    case 0:
+        args_label(b, "id", 'c', j->slot, name);
         send_step(m, "chardev-remove", b);
         return;
+    case 1: args_node(b, 'd', j->slot); break;
+    case 2: args_label(b, "node-name", 'n', j->slot, name); break;
+    case 3: args_label(b, "node-name", 'm', j->slot, name); break;
+    case 4: args_node(b, 'x', j->slot); break;
+    default:
+        set_slot(m, j->slot, GM_SLOT_EMPTY);
+        m->dirty_slots &= ~(1u << j->slot);
+        job_end(m, j->code, j->text);
+        return;
     }
-    set_slot(m, j->slot, GM_SLOT_EMPTY);
-    m->dirty_slots &= ~(1u << j->slot);
-    job_end(m, j->code, j->text);
+    send_step(m, "blockdev-del", b);
 }
 
 static void args_device(struct buf *b, unsigned slot)
@@ -81,16 +131,72 @@ static void args_device(struct buf *b, unsigned slot)
     buf_fmt(b, "{\"id\":\"disk%u\"}", slot);
 }
 
+/* vhost-user: the block service answers with errors already. NBD: we do, from now on; what is under
+ * way ends first, so this comes before the block service takes the volume away. */
 static void step_cut(struct mon *m, struct buf *b)
 {
     struct mon_job *j = &m->job;
-    if (j->step == 0) {
+    bool is_nbd = m->letter[j->slot] != 'c';
+    char dead[16];
+    switch (j->step) {
+    case 0:
         args_device(b, j->slot);
         send_step(m, "device_del", b);
         return;
+    case 1:
+        if (is_nbd) { /* fails when an earlier cut got this far: fine */
+            qemu_disk_dead_json(b, j->slot, j->cmd.size);
+            send_step(m, "blockdev-add", b);
+            return;
+        }
+        break;
+    case CUT_REOPEN:
+        (void)snprintf(dead, sizeof(dead), "x%u", j->slot);
+        args_reopen(b, j->slot, dead);
+        send_step(m, "blockdev-reopen", b);
+        return;
+    case CUT_REOPEN + 1:
+        args_label(b, "node-name", m->letter[j->slot], j->slot, m->st.name[j->slot]);
+        send_step(m, "blockdev-del", b);
+        return;
+    default: break;
     }
     set_slot(m, j->slot, GM_SLOT_CUT);
     job_end(m, 0, "");
+}
+
+/* A connection knows the size that the disk had when it was made: a second one takes its place. */
+static void step_grow(struct mon *m, struct buf *b)
+{
+    struct mon_job *j = &m->job;
+    char *now = &m->letter[j->slot], next = *now == 'n' ? 'm' : 'n', node[QEMU_LABEL_MAX];
+    const char *name = m->st.name[j->slot];
+    qemu_disk_label(next, j->slot, name, node);
+    switch (j->step) {
+    case 0: /* left by a monitor that was killed */
+        args_label(b, "node-name", next, j->slot, name);
+        send_step(m, "blockdev-del", b);
+        return;
+    case 1:
+        qemu_disk_nbd_json(b, next, j->slot, name, j->path);
+        send_step(m, "blockdev-add", b);
+        return;
+    case 2:
+        args_reopen(b, j->slot, node);
+        send_step(m, "blockdev-reopen", b);
+        return;
+    case 3:
+        *now = next;
+        buf_fmt(b, "{\"node-name\":\"d%u\",\"size\":%llu}", j->slot,
+                (unsigned long long)j->cmd.size);
+        send_step(m, "block_resize", b);
+        return;
+    case GROW_TIDY:
+        args_label(b, "node-name", next, j->slot, name); /* the other one, by now */
+        send_step(m, "blockdev-del", b);
+        return;
+    default: job_end(m, j->code, j->text);
+    }
 }
 
 static void step_del(struct mon *m, struct buf *b)
@@ -129,6 +235,7 @@ static void job_step(struct mon *m)
     case GM_OP_DISK_ADD: step_add(m, &b); break;
     case GM_OP_DISK_DEL: step_del(m, &b); break;
     case GM_OP_DISK_CUT: step_cut(m, &b); break;
+    case GM_OP_DISK_GROW: step_grow(m, &b); break;
     case MON_JOB_CLEAN: step_clean(m, &b); break;
     case GM_OP_REBOOT:
     case GM_OP_POWERDOWN: step_simple(m, "system_powerdown", &b); break;
@@ -143,7 +250,9 @@ void mon_job_answer(struct mon *m, bool is_ok, struct str desc)
     if (j->op == MON_JOB_NONE) {
         return;
     }
-    bool is_error_fine = j->op == MON_JOB_CLEAN || j->op == GM_OP_DISK_CUT;
+    bool is_error_fine = j->op == MON_JOB_CLEAN ||
+                         (j->op == GM_OP_DISK_CUT && j->step != CUT_REOPEN) ||
+                         (j->op == GM_OP_DISK_GROW && (j->step == 0 || j->step == GROW_TIDY));
     if (!is_ok && !is_error_fine) {
         char text[GM_TEXT_MAX];
         (void)snprintf(text, sizeof(text), "%.*s", STR_ARG(desc));
@@ -152,6 +261,13 @@ void mon_job_answer(struct mon *m, bool is_ok, struct str desc)
             j->step = 0;
             j->code = -EIO;
             memcpy(j->text, text, sizeof(text));
+            job_step(m);
+            return;
+        }
+        if (j->op == GM_OP_DISK_GROW) { /* the node that is not used goes */
+            j->code = -EIO;
+            memcpy(j->text, text, sizeof(text));
+            j->step = GROW_TIDY;
             job_step(m);
             return;
         }
@@ -198,10 +314,17 @@ static bool is_path(const struct gm_cmd *c)
     return is_ok && memchr(c->data, 0, c->data_n) == NULL;
 }
 
+static bool is_volume(const struct gm_cmd *c)
+{
+    char letter = 0, label[QEMU_LABEL_MAX], id[GM_NAME_MAX];
+    unsigned slot = 0;
+    qemu_disk_label('c', c->slot, c->name, label);
+    return qemu_disk_of_label(str_c(label), &letter, &slot, id);
+}
+
 void mon_job_start(struct mon *m, const struct gm_cmd *c)
 {
-    unsigned slot = 0;
-    char label[QEMU_CHARDEV_MAX], id[GM_NAME_MAX];
+    bool has_path = c->op == GM_OP_DISK_ADD || c->op == GM_OP_DISK_GROW;
     const char *refuse = NULL;
     int code = -EBUSY;
     if (m->st.phase == GM_PHASE_EXITED) {
@@ -212,10 +335,8 @@ void mon_job_start(struct mon *m, const struct gm_cmd *c)
     } else if (!m->is_qmp_ready) {
         code = -EAGAIN;
         refuse = "QEMU's control socket is not ready";
-    } else if (c->op == GM_OP_DISK_ADD &&
-               (qemu_disk_chardev(c->slot, c->name, label),
-                !is_path(c) || !c->n_queues ||
-                    !qemu_disk_of_chardev(str_c(label), &slot, id))) {
+    } else if ((has_path && !is_path(c)) ||
+               (c->op == GM_OP_DISK_ADD && (!c->n_queues || !is_volume(c)))) {
         code = -EINVAL;
         refuse = "a disk needs a volume's id, a path and queues";
     } else if (c->op == GM_OP_DISK_ADD && m->st.slot[c->slot] != GM_SLOT_EMPTY) {
@@ -225,13 +346,17 @@ void mon_job_start(struct mon *m, const struct gm_cmd *c)
                m->st.slot[c->slot] == GM_SLOT_EMPTY) {
         code = -ENOENT;
         refuse = "the slot is empty";
+    } else if (c->op == GM_OP_DISK_GROW && (m->st.slot[c->slot] != GM_SLOT_USED ||
+                                            m->letter[c->slot] == 'c' || c->size == 0)) {
+        code = -ENOENT;
+        refuse = "no disk that grows this way is there";
     }
     if (refuse) {
         mon_result(m, c->head.seq, code, refuse);
         return;
     }
     m->job = (struct mon_job){.op = c->op, .slot = c->slot, .seq = c->head.seq, .cmd = *c};
-    if (c->op == GM_OP_DISK_ADD) {
+    if (has_path) {
         memcpy(m->job.path, c->data, c->data_n);
     }
     if (c->op == GM_OP_REBOOT) {

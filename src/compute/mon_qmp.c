@@ -196,15 +196,16 @@ static void on_devices(struct mon *m, const struct json *data)
 
 /* Connections are named after the volume that they are of: what a monitor before us has plugged,
  * and what a device left behind that has gone. */
-static void on_chardevs(struct mon *m, const struct json *data)
+static void on_labels(struct mon *m, const struct json *data, const char *key)
 {
     for (size_t i = 0; i < json_len(data); i++) {
         unsigned slot = 0;
-        char id[GM_NAME_MAX];
-        if (!qemu_disk_of_chardev(json_get_str(json_at(data, i), "label"), &slot, id) ||
+        char letter = 0, id[GM_NAME_MAX];
+        if (!qemu_disk_of_label(json_get_str(json_at(data, i), key), &letter, &slot, id) ||
             m->st.slot[slot] != GM_SLOT_EMPTY || m->job.op != MON_JOB_NONE) {
             continue;
         }
+        m->letter[slot] = letter;
         memset(m->st.name[slot], 0, GM_NAME_MAX);
         (void)snprintf(m->st.name[slot], GM_NAME_MAX, "%s", id);
         if (m->there & 1u << slot) {
@@ -255,11 +256,18 @@ static void on_answer(struct mon *m, const struct mon_pending *p, const struct q
             on_devices(m, msg->data);
         }
         (void)mon_qmp_send(m, MON_CMD_CHARDEVS, 0, "query-chardev", STR_NONE);
+        (void)mon_qmp_send(m, MON_CMD_NODES, 0, "query-named-block-nodes",
+                           STR("{\"flat\":true}"));
         (void)mon_qmp_send(m, MON_CMD_STATUS, 0, "query-status", STR_NONE);
         break;
     case MON_CMD_CHARDEVS:
         if (is_ok) {
-            on_chardevs(m, msg->data);
+            on_labels(m, msg->data, "label");
+        }
+        break;
+    case MON_CMD_NODES:
+        if (is_ok) {
+            on_labels(m, msg->data, "node-name");
         }
         break;
     case MON_CMD_VIRTIO:

@@ -5,10 +5,12 @@
 #include <errno.h>
 #include <stdio.h>
 
-#define MAX_ARGS     320u
-#define PORTS_DEV    2u /* first PCI device number of the root ports, eight functions each */
-#define PORTS_PER_FN 8u
-#define N_PORTS      (GM_N_DISKS + GM_N_NICS)
+#define MAX_ARGS        320u
+#define PORTS_DEV       2u /* first PCI device number of the root ports, eight functions each */
+#define PORTS_PER_FN    8u
+#define N_PORTS         (GM_N_DISKS + GM_N_NICS)
+#define NBD_RECONNECT_S 3600u /* how long requests of a guest wait for the block service */
+#define NBD_OPEN_S      20u
 
 struct machine {
     const char *arch, *program, *kvm_machine, *tcg_machine, *kvm_cpu, *tcg_cpu;
@@ -83,16 +85,18 @@ size_t qemu_disk_queues(uint64_t n_vcpus)
     return (size_t)MIN(MAX(n_vcpus, UINT64_C(1)), (uint64_t)QEMU_MAX_DISK_QUEUES);
 }
 
-void qemu_disk_chardev(unsigned slot, const char *volume_id, char ret[QEMU_CHARDEV_MAX])
+void qemu_disk_label(char letter, unsigned slot, const char *volume_id,
+                     char ret[QEMU_LABEL_MAX])
 {
-    (void)snprintf(ret, QEMU_CHARDEV_MAX, "c%u.%s", slot, volume_id);
+    (void)snprintf(ret, QEMU_LABEL_MAX, "%c%u.%s", letter, slot, volume_id);
 }
 
-bool qemu_disk_of_chardev(struct str label, unsigned *ret_slot, char ret_id[GM_NAME_MAX])
+bool qemu_disk_of_label(struct str label, char *ret_letter, unsigned *ret_slot,
+                        char ret_id[GM_NAME_MAX])
 {
     ptrdiff_t dot = str_find(label, '.', 0);
     uint64_t slot = 0;
-    if (dot < 2 || label.p[0] != 'c' ||
+    if (dot < 2 || !strchr("cnm", label.p[0]) ||
         num_u64(str_n(label.p + 1, (size_t)dot - 1), GM_N_DISKS - 1, &slot) < 0) {
         return false;
     }
@@ -106,6 +110,7 @@ bool qemu_disk_of_chardev(struct str label, unsigned *ret_slot, char ret_id[GM_N
             return false;
         }
     }
+    *ret_letter = label.p[0];
     *ret_slot = (unsigned)slot;
     (void)snprintf(ret_id, GM_NAME_MAX, "%.*s", STR_ARG(id));
     return true;
@@ -114,9 +119,9 @@ bool qemu_disk_of_chardev(struct str label, unsigned *ret_slot, char ret_id[GM_N
 void qemu_disk_chardev_json(struct buf *out, unsigned slot, const char *volume_id,
                             const char *path)
 {
-    char id[QEMU_CHARDEV_MAX];
+    char id[QEMU_LABEL_MAX];
     struct jw w;
-    qemu_disk_chardev(slot, volume_id, id);
+    qemu_disk_label('c', slot, volume_id, id);
     jw_init(&w, out);
     jw_obj(&w, NULL);
     jw_cstr(&w, "id", id);
@@ -137,20 +142,107 @@ void qemu_disk_chardev_json(struct buf *out, unsigned slot, const char *volume_i
     jw_obj_end(&w);
 }
 
-void qemu_disk_device_json(struct buf *out, unsigned slot, const char *volume_id,
-                           size_t n_queues, bool is_root)
+void qemu_disk_nbd_json(struct buf *out, char letter, unsigned slot, const char *volume_id,
+                        const char *path)
 {
-    char text[QEMU_CHARDEV_MAX];
+    char name[QEMU_LABEL_MAX];
+    struct jw w;
+    qemu_disk_label(letter, slot, volume_id, name);
+    jw_init(&w, out);
+    jw_obj(&w, NULL);
+    jw_cstr(&w, "driver", "nbd");
+    jw_cstr(&w, "node-name", name);
+    jw_obj(&w, "server");
+    jw_cstr(&w, "type", "unix");
+    jw_cstr(&w, "path", path);
+    jw_obj_end(&w);
+    jw_cstr(&w, "export", volume_id);
+    /* Requests wait for a block service that was killed, and are sent again. */
+    jw_u64(&w, "reconnect-delay", NBD_RECONNECT_S);
+    jw_u64(&w, "open-timeout", NBD_OPEN_S);
+    jw_cstr(&w, "discard", "unmap");
+    jw_bool(&w, "auto-read-only", false);
+    jw_obj_end(&w);
+}
+
+void qemu_disk_node_json(struct buf *out, unsigned slot, const char *child)
+{
+    char text[64];
     struct jw w;
     jw_init(&w, out);
     jw_obj(&w, NULL);
-    jw_cstr(&w, "driver", "vhost-user-blk-pci");
+    jw_cstr(&w, "driver", "raw");
+    (void)snprintf(text, sizeof(text), "d%u", slot);
+    jw_cstr(&w, "node-name", text);
+    jw_cstr(&w, "file", child);
+    jw_cstr(&w, "discard", "unmap");
+    jw_obj_end(&w);
+}
+
+void qemu_disk_dead_json(struct buf *out, unsigned slot, uint64_t size)
+{
+    char text[64];
+    struct jw w;
+    jw_init(&w, out);
+    jw_obj(&w, NULL);
+    jw_cstr(&w, "driver", "blkdebug");
+    (void)snprintf(text, sizeof(text), "x%u", slot);
+    jw_cstr(&w, "node-name", text);
+    jw_obj(&w, "image");
+    jw_cstr(&w, "driver", "null-co");
+    jw_u64(&w, "size", size);
+    jw_bool(&w, "read-zeroes", true);
+    jw_obj_end(&w);
+    jw_arr(&w, "inject-error");
+    jw_obj(&w, NULL);
+    jw_cstr(&w, "event", "none");
+    jw_u64(&w, "errno", EIO);
+    jw_bool(&w, "once", false);
+    jw_bool(&w, "immediately", true);
+    jw_obj_end(&w);
+    jw_arr_end(&w);
+    jw_obj_end(&w);
+}
+
+/* "vol-0123..." -> "vol0123...": exactly the 20 bytes that a virtio disk's serial can have. */
+static void serial_of(const char *volume_id, char ret[GM_NAME_MAX])
+{
+    size_t n = 0;
+    for (const char *c = volume_id; *c && n + 1 < GM_NAME_MAX; c++) {
+        if (*c != '-') {
+            ret[n++] = *c;
+        }
+    }
+    ret[n] = '\0';
+}
+
+void qemu_disk_device_json(struct buf *out, unsigned slot, const char *volume_id, bool is_nbd,
+                           size_t n_queues, bool is_root)
+{
+    char text[QEMU_LABEL_MAX];
+    struct jw w;
+    jw_init(&w, out);
+    jw_obj(&w, NULL);
+    jw_cstr(&w, "driver", is_nbd ? "virtio-blk-pci" : "vhost-user-blk-pci");
     (void)snprintf(text, sizeof(text), "disk%u", slot);
     jw_cstr(&w, "id", text);
     (void)snprintf(text, sizeof(text), "rp%u", slot);
     jw_cstr(&w, "bus", text);
-    qemu_disk_chardev(slot, volume_id, text);
-    jw_cstr(&w, "chardev", text);
+    if (is_nbd) {
+        char serial[GM_NAME_MAX];
+        (void)snprintf(text, sizeof(text), "d%u", slot);
+        jw_cstr(&w, "drive", text);
+        serial_of(volume_id, serial);
+        jw_cstr(&w, "serial", serial);
+        /* The write cache that the guest sees is real, and errors are the guest's to see: whether
+         * a full disk waits is decided by the block service. */
+        jw_cstr(&w, "write-cache", "on");
+        jw_cstr(&w, "werror", "report");
+        jw_cstr(&w, "rerror", "report");
+    } else {
+        qemu_disk_label('c', slot, volume_id, text);
+        jw_cstr(&w, "chardev", text);
+    }
     jw_u64(&w, "num-queues", n_queues);
     if (is_root) {
         jw_u64(&w, "bootindex", 0);
@@ -256,11 +348,20 @@ static void add_disks(struct args *x, const struct qemu_launch *l, struct buf *j
         if (!d->path) {
             continue;
         }
-        char id[QEMU_CHARDEV_MAX];
-        qemu_disk_chardev(i, d->volume_id, id);
-        ARG(x, "-chardev");
-        ARG(x, "socket,id=%s,path=%s,reconnect=1", id, d->path);
-        qemu_disk_device_json(json, i, d->volume_id, qemu_disk_queues(l->n_vcpus), d->is_root);
+        char name[QEMU_LABEL_MAX];
+        if (l->is_kvm) {
+            qemu_disk_label('c', i, d->volume_id, name);
+            ARG(x, "-chardev");
+            ARG(x, "socket,id=%s,path=%s,reconnect=1", name, d->path);
+        } else {
+            qemu_disk_label('n', i, d->volume_id, name);
+            qemu_disk_nbd_json(json, 'n', i, d->volume_id, d->path);
+            add_json(x, "-blockdev", json);
+            qemu_disk_node_json(json, i, name);
+            add_json(x, "-blockdev", json);
+        }
+        qemu_disk_device_json(json, i, d->volume_id, !l->is_kvm, qemu_disk_queues(l->n_vcpus),
+                              d->is_root);
         add_json(x, "-device", json);
     }
 }
@@ -335,12 +436,12 @@ static int check(const struct qemu_launch *l, const struct machine *m, struct er
     for (unsigned i = 0; i < GM_N_DISKS; i++) {
         const struct qemu_disk *d = &l->disk[i];
         unsigned slot = 0;
-        char label[QEMU_CHARDEV_MAX], id[GM_NAME_MAX];
+        char letter = 0, label[QEMU_LABEL_MAX], id[GM_NAME_MAX];
         if (!d->path) {
             continue;
         }
-        qemu_disk_chardev(i, d->volume_id ? d->volume_id : "", label);
-        if (!is_plain(d->path) || !qemu_disk_of_chardev(str_c(label), &slot, id) ||
+        qemu_disk_label('c', i, d->volume_id ? d->volume_id : "", label);
+        if (!is_plain(d->path) || !qemu_disk_of_label(str_c(label), &letter, &slot, id) ||
             strcmp(id, d->volume_id) != 0) {
             return fail(err, -EINVAL, "BadLaunch", "the volume in slot %u has no proper id", i);
         }

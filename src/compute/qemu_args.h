@@ -18,7 +18,7 @@
     8u /* per interface: the descriptors of a guest stay below CHILD_MAX_FDS */
 #define QEMU_MAX_DISK_QUEUES 8u
 #define QEMU_VARS_SET        1u /* fdset of the UEFI variables */
-#define QEMU_CHARDEV_MAX     32u
+#define QEMU_LABEL_MAX       32u
 
 struct qemu_disk {
     const char
@@ -35,10 +35,10 @@ struct qemu_nic {
 };
 
 struct qemu_launch {
-    const char *id;   /* instance id */
-    const char *arch; /* "x86_64" or "arm64" */
-    const char *type; /* instance type: shown in DMI */
-    bool is_kvm, is_uefi;
+    const char *id;       /* instance id */
+    const char *arch;     /* "x86_64" or "arm64" */
+    const char *type;     /* instance type: shown in DMI */
+    bool is_kvm, is_uefi; /* without KVM disks are NBD sockets */
     uint64_t n_vcpus, memory_mib;
     int qmp_fd, console_fd; /* listening sockets */
     int vars_fd;            /* UEFI variables of this instance */
@@ -63,15 +63,27 @@ MUST_CHECK int qemu_args(struct arena *a, const struct qemu_launch *l,
 #define QEMU_UUID_SIZE 37
 void qemu_uuid(const char *instance_id, char ret[QEMU_UUID_SIZE]);
 
-/* The name of the connection of a disk: "c<slot>.<volume id>", by which a new monitor knows which
- * volume sits where (the serial is known to the block service alone). */
-void qemu_disk_chardev(unsigned slot, const char *volume_id, char ret[QEMU_CHARDEV_MAX]);
+/* Two ways to a disk. vhost-user: another process reads and writes the guest's memory. QEMU's own
+ * emulation does not see that code was written there, so that guests run old code: without KVM it
+ * is NBD, over which QEMU moves the bytes itself. Both connect again by themselves.
+ *
+ * The name of a disk's connection (of a character device, or of an NBD node) says which volume sits
+ * where: "<letter><slot>.<volume id>", 'c' vhost-user, 'n' and 'm' NBD (in turn, when it is opened
+ * anew); a new monitor knows by it what an older one has plugged. */
+void qemu_disk_label(char letter, unsigned slot, const char *volume_id,
+                     char ret[QEMU_LABEL_MAX]);
 /* The reverse; false for any other name. */
-bool qemu_disk_of_chardev(struct str label, unsigned *ret_slot, char ret_id[GM_NAME_MAX]);
-/* JSON arguments of chardev-add and device_add (disk<slot>), appended. */
+bool qemu_disk_of_label(struct str label, char *ret_letter, unsigned *ret_slot,
+                        char ret_id[GM_NAME_MAX]);
+/* JSON arguments, appended: of chardev-add; of blockdev-add (the NBD node; the node d<slot> that the
+ * device uses; the node x<slot> that answers every request with an error); of device_add (disk<slot>). */
 void qemu_disk_chardev_json(struct buf *out, unsigned slot, const char *volume_id,
                             const char *path);
-void qemu_disk_device_json(struct buf *out, unsigned slot, const char *volume_id,
+void qemu_disk_nbd_json(struct buf *out, char letter, unsigned slot, const char *volume_id,
+                        const char *path);
+void qemu_disk_node_json(struct buf *out, unsigned slot, const char *child);
+void qemu_disk_dead_json(struct buf *out, unsigned slot, uint64_t size);
+void qemu_disk_device_json(struct buf *out, unsigned slot, const char *volume_id, bool is_nbd,
                            size_t n_queues, bool is_root);
 /* Queues of a disk of a guest with so many vCPUs. */
 size_t qemu_disk_queues(uint64_t n_vcpus);

@@ -44,7 +44,7 @@ static const char *socket_of(const char *name)
     return path;
 }
 
-static void make_disk(const char *name, bool is_bootable)
+static void make_disk(const char *name, const char *volume_id, bool is_bootable)
 {
     char path[128];
     file_of(name, path);
@@ -58,7 +58,7 @@ static void make_disk(const char *name, bool is_bootable)
         assert_int_equal(n, 512);
         assert_int_equal(pwrite(fd, code, n, 0), 512);
     }
-    assert_true(test_disk_open(&disks, path, socket_of(name)));
+    assert_true(test_disk_open(&disks, path, socket_of(name), volume_id));
 }
 
 /* Reads one message; false at the time limit or when the monitor has closed. */
@@ -113,13 +113,14 @@ static int simple(struct world *w, enum gm_op op, unsigned slot)
     return w->result.code;
 }
 
-static int add_disk(struct world *w, unsigned slot, const char *path)
+static int add_disk(struct world *w, unsigned slot, const char *path, bool is_nbd)
 {
     struct gm_cmd c;
     gm_cmd_init(&c, GM_OP_DISK_ADD, ++w->seq);
     c.slot = slot;
     (void)snprintf(c.name, sizeof(c.name), "vol-0bbbbbbbbbbbbbb%02u", slot);
     c.n_queues = 1;
+    c.is_nbd = is_nbd;
     c.data_n = (uint32_t)strlen(path);
     memcpy(c.data, path, c.data_n);
     command(w, &c);
@@ -181,7 +182,7 @@ static void prepare(struct world *w)
                                    .n_vcpus = 1,
                                    .memory_mib = 64,
                                    .vars_fd = -1};
-    make_disk("root", true);
+    make_disk("root", VOL, true);
     static char path[128];
     (void)snprintf(path, sizeof(path), "%s", socket_of("root"));
     p->qemu.disk[0] = (struct qemu_disk){.path = path, .volume_id = VOL, .is_root = true};
@@ -349,15 +350,20 @@ static void test_monitor_and_qemu_killed(void **state)
     guest_data_remove(&w.host.dirs, ID);
 }
 
-static void test_disks_come_and_go(void **state)
+#define EXTRA "vol-0bbbbbbbbbbbbbb03"
+#define THIRD "vol-0bbbbbbbbbbbbbb05"
+
+static void disks_come_and_go(bool is_nbd)
 {
     struct world w;
+    char path[192];
     launch(&w);
-    make_disk("extra", false);
-    assert_int_equal(add_disk(&w, 3, socket_of("extra")), 0);
+    make_disk("extra", EXTRA, false);
+    (void)snprintf(path, sizeof(path), "%s%s", socket_of("extra"), is_nbd ? "" : ".vu");
+    assert_int_equal(add_disk(&w, 3, path, is_nbd), 0);
     WAIT_FOR(&w, w.st.slot[3] == GM_SLOT_USED);
-    assert_string_equal(w.st.name[3], "vol-0bbbbbbbbbbbbbb03");
-    assert_int_equal(add_disk(&w, 3, socket_of("extra")), -EEXIST);
+    assert_string_equal(w.st.name[3], EXTRA);
+    assert_int_equal(add_disk(&w, 3, path, is_nbd), -EEXIST);
     assert_int_equal(simple(&w, GM_OP_DISK_DEL, 4), -ENOENT);
     assert_int_equal(simple(&w, GM_OP_DISK_DEL, 3), 0);
     WAIT_FOR(&w, w.st.slot[3] != GM_SLOT_USED);
@@ -369,13 +375,58 @@ static void test_disks_come_and_go(void **state)
     assert_int_equal(simple(&w, GM_OP_RESET, 0), 0);
     WAIT_FOR(&w, w.st.slot[3] == GM_SLOT_EMPTY);
     wait_console(&w, "BOOT OK", 2);
-    assert_int_equal(add_disk(&w, 3, socket_of("extra")), 0);
+    assert_int_equal(add_disk(&w, 3, path, is_nbd), 0);
     WAIT_FOR(&w, w.st.slot[3] == GM_SLOT_USED);
     /* Another one that is refused: nothing stays behind, the slot can be used. */
-    assert_int_equal(add_disk(&w, 5, "/a,b"), -EINVAL);
-    assert_int_equal(add_disk(&w, 5, "relative"), -EINVAL);
-    make_disk("third", false);
-    assert_int_equal(add_disk(&w, 5, socket_of("third")), 0);
+    assert_int_equal(add_disk(&w, 5, "/a,b", is_nbd), -EINVAL);
+    assert_int_equal(add_disk(&w, 5, "relative", is_nbd), -EINVAL);
+    make_disk("third", THIRD, false);
+    (void)snprintf(path, sizeof(path), "%s%s", socket_of("third"), is_nbd ? "" : ".vu");
+    assert_int_equal(add_disk(&w, 5, path, is_nbd), 0);
+    WAIT_FOR(&w, w.st.slot[5] == GM_SLOT_USED);
+    input(&w, 'q');
+    finish(&w);
+}
+
+static void test_disks_come_and_go_over_nbd(void **state)
+{
+    disks_come_and_go(true);
+}
+
+static void test_disks_come_and_go_over_vhost_user(void **state)
+{
+    disks_come_and_go(false);
+}
+
+/* QEMU learns a new size over a new connection; a disk of the other kind needs nothing of it. */
+static void test_disk_grows(void **state)
+{
+    struct world w;
+    char path[128];
+    launch(&w);
+    make_disk("extra", EXTRA, false);
+    assert_int_equal(add_disk(&w, 3, socket_of("extra"), true), 0);
+    file_of("extra", path);
+    test_disk_close(&disks, socket_of("extra"), false);
+    assert_int_equal(truncate(path, 3 << 20), 0);
+    assert_true(test_disk_open(&disks, path, socket_of("extra"), EXTRA));
+    struct gm_cmd c;
+    for (int i = 0; i < 3; i++) { /* the names of the connections take turns */
+        gm_cmd_init(&c, GM_OP_DISK_GROW, ++w.seq);
+        c.slot = 3;
+        c.size = 3 << 20;
+        c.data_n = (uint32_t)strlen(socket_of("extra"));
+        memcpy(c.data, socket_of("extra"), c.data_n);
+        command(&w, &c);
+        assert_int_equal(w.result.code, 0);
+    }
+    gm_cmd_init(&c, GM_OP_DISK_GROW, ++w.seq);
+    c.slot = 4;
+    c.size = 3 << 20;
+    c.data_n = 2;
+    memcpy(c.data, "/x", 2);
+    command(&w, &c);
+    assert_int_equal(w.result.code, -ENOENT);
     input(&w, 'q');
     finish(&w);
 }
@@ -415,7 +466,7 @@ static void test_write_while_the_block_service_is_away(void **state)
     (void)poll(NULL, 0, 300);
     assert_int_equal(count_in_console("WROTE"), 0);
     file_of("root", path);
-    assert_true(test_disk_open(&disks, path, socket_of("root")));
+    assert_true(test_disk_open(&disks, path, socket_of("root"), VOL));
     wait_console(&w, "WROTE", 1);
     read_root(bytes);
     assert_string_equal(bytes, "WRITTEN!");
@@ -554,7 +605,9 @@ int main(int argc, char **argv)
         TEST(test_reset_and_reboot),
         TEST(test_monitor_killed_and_replaced),
         TEST(test_monitor_and_qemu_killed),
-        TEST(test_disks_come_and_go),
+        TEST(test_disks_come_and_go_over_nbd),
+        TEST(test_disks_come_and_go_over_vhost_user),
+        TEST(test_disk_grows),
         TEST(test_guest_writes_its_disk),
         TEST(test_write_while_the_block_service_is_away),
         TEST(test_failed_launch_leaves_nothing),

@@ -9,9 +9,10 @@
 
 #define START_NS (UINT64_C(20) * NS_PER_S)
 
-bool test_disk_open(struct test_disks *t, const char *file, const char *path)
+bool test_disk_open(struct test_disks *t, const char *file, const char *path,
+                    const char *volume_id)
 {
-    const char *const argv[] = {t->server, file, path, NULL};
+    const char *const argv[] = {t->server, file, path, volume_id, NULL};
     const struct child_opts o = {.argv = argv, .err_fd = 2};
     struct err err = ERR_INIT;
     assert_true(t->n < sizeof(t->v) / sizeof(t->v[0]));
@@ -28,6 +29,7 @@ bool test_disk_open(struct test_disks *t, const char *file, const char *path)
     t->v[t->n].pid = pid;
     (void)snprintf(t->v[t->n].path, sizeof(t->v[0].path), "%s", path);
     (void)snprintf(t->v[t->n].file, sizeof(t->v[0].file), "%s", file);
+    (void)snprintf(t->v[t->n].id, sizeof(t->v[0].id), "%s", volume_id);
     t->n++;
     return true;
 }

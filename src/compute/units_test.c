@@ -243,14 +243,19 @@ static void test_command_line(void **state)
         {"-smbios", "manufacturer=Spinifex"},
         {"-chardev", "id=qmp,fd=6,server=on"},
         {"-chardev", "id=con,fd=7,server=on"},
-        /* Without reconnecting a guest would lose its disks with the block service. */
-        {"-chardev", "socket,id=c0.vol-0123456789abcdef0,path=/run/x/a.sock,reconnect=1"},
-        {"-chardev", "socket,id=c5.vol-0fffffffffffffff0,path=/run/x/b.sock,reconnect=1"},
+        /* Without KVM: NBD (qemu_args.h says why). Without reconnecting a guest would lose its disks
+         * with the block service. */
+        {"-blockdev",
+         "{\"driver\":\"nbd\",\"node-name\":\"n0.vol-0123456789abcdef0\",\"server\":{"
+         "\"type\":\"unix\",\"path\":\"/run/x/a.sock\"},\"export\":"
+         "\"vol-0123456789abcdef0\",\"reconnect-delay\":3600"},
+        {"-blockdev", "{\"driver\":\"raw\",\"node-name\":\"d5\",\"file\":"
+                      "\"n5.vol-0fffffffffffffff0\",\"discard\":\"unmap\"}"},
         {"-device",
-         "{\"driver\":\"vhost-user-blk-pci\",\"id\":\"disk0\",\"bus\":\"rp0\","
-         "\"chardev\":\"c0.vol-0123456789abcdef0\",\"num-queues\":2,\"bootindex\":0}"},
-        {"-device", "{\"driver\":\"vhost-user-blk-pci\",\"id\":\"disk5\",\"bus\":\"rp5\","
-                    "\"chardev\":\"c5.vol-0fffffffffffffff0\",\"num-queues\":2}"},
+         "\"driver\":\"virtio-blk-pci\",\"id\":\"disk0\",\"bus\":\"rp0\",\"drive\":\"d0\","
+         "\"serial\":\"vol0123456789abcdef0\",\"write-cache\":\"on\","
+         "\"werror\":\"report\",\"rerror\":\"report\",\"num-queues\":2,\"bootindex\":0}"},
+        {"-device", "\"bus\":\"rp5\",\"drive\":\"d5\",\"serial\":\"vol0fffffffffffffff0\""},
         {"-netdev", "tap,id=net0,fds=10:11"},
         {"-device", "virtio-net-pci,id=nic0,bus=rp16,netdev=net0,mac=02:00:00:00:00:01,romfile="
                     ",host_mtu=9001,mq=on,vectors=6"},
@@ -266,6 +271,8 @@ static void test_command_line(void **state)
     }
     l = plain();
     l.is_kvm = true;
+    l.disk[0] = (struct qemu_disk){
+        .path = "/run/x/a.sock", .volume_id = "vol-0123456789abcdef0", .is_root = true};
     l.is_uefi = true;
     l.vars_fd = 12;
     l.firmware = "/usr/share/OVMF/OVMF_CODE_4M.fd";
@@ -275,6 +282,12 @@ static void test_command_line(void **state)
     assert_true(
         has_arg(argv, "-machine", "accel=kvm,memory-backend=mem,pflash0=code,pflash1=vars"));
     assert_true(has_arg(argv, "-cpu", "host"));
+    assert_true(has_arg(argv, "-chardev",
+                        "socket,id=c0.vol-0123456789abcdef0,path=/run/x/a.sock,reconnect=1"));
+    assert_true(
+        has_arg(argv, "-device",
+                "{\"driver\":\"vhost-user-blk-pci\",\"id\":\"disk0\",\"bus\":\"rp0\","
+                "\"chardev\":\"c0.vol-0123456789abcdef0\",\"num-queues\":2,\"bootindex\":0}"));
     assert_true(has_arg(argv, "-add-fd", "fd=12,set=1"));
     assert_true(has_arg(argv, "-netdev", "tap,id=net0,fd=10"));
     assert_false(has_arg(argv, "-device", "mq=on"));
@@ -322,6 +335,9 @@ static void test_volume_of_a_connection(void **state)
     } cases[] = {
         {"c0.vol-0123456789abcdef0", true, 0, "vol-0123456789abcdef0"},
         {"c15.vol-01234567", true, 15, "vol-01234567"},
+        {"n3.vol-01234567", true, 3, "vol-01234567"},
+        {"m0.vol-01234567", true, 0, "vol-01234567"},
+        {"d0.vol-01234567", false, 0, ""},
         {"c16.vol-01234567", false, 0, ""},
         {"c.vol-01234567", false, 0, ""},
         {"c-1.vol-01234567", false, 0, ""},
@@ -333,14 +349,14 @@ static void test_volume_of_a_connection(void **state)
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         unsigned slot = 99;
-        char id[GM_NAME_MAX] = "";
-        assert_int_equal(qemu_disk_of_chardev(str_c(cases[i].label), &slot, id),
+        char letter = 0, id[GM_NAME_MAX] = "";
+        assert_int_equal(qemu_disk_of_label(str_c(cases[i].label), &letter, &slot, id),
                          cases[i].is_ok);
         assert_string_equal(id, cases[i].id);
         if (cases[i].is_ok) {
-            char label[QEMU_CHARDEV_MAX];
+            char label[QEMU_LABEL_MAX];
             assert_int_equal(slot, cases[i].slot);
-            qemu_disk_chardev(slot, id, label);
+            qemu_disk_label(letter, slot, id, label);
             assert_string_equal(label, cases[i].label);
         }
     }
