@@ -33,6 +33,27 @@ static int lock_file(int fd, uint64_t lock_ns, struct err *err)
     }
 }
 
+static void unlock_files(const struct disk_opts *o)
+{
+    if (o->aside_fd >= 0) {
+        (void)flock(o->aside_fd, LOCK_UN);
+    }
+    (void)flock(o->data_fd, LOCK_UN);
+}
+
+/* What blocks were copied aside to is written, too, and used again. */
+static int lock_files(const struct disk_opts *o, uint64_t lock_ns, struct err *err)
+{
+    int rc = lock_file(o->data_fd, lock_ns, err);
+    if (rc == 0 && o->aside_fd >= 0) {
+        rc = lock_file(o->aside_fd, lock_ns, err);
+        if (rc) {
+            (void)flock(o->data_fd, LOCK_UN);
+        }
+    }
+    return rc;
+}
+
 static int file_size(int fd, uint64_t *ret, struct err *err)
 {
     struct stat st;
@@ -129,10 +150,12 @@ static int open_cow(struct disk *d, const struct disk_opts *o, struct err *err)
                               .fault_ctx = d};
     int rc = open_base(d, o, &co.base, err);
     if (rc == 0 && o->aside_fd >= 0) {
-        rc = extend(o->aside_fd, o->size, err);
+        /* Slots, not the volume's offsets: each frozen set may need a copy of a block. */
+        uint64_t size = MIN(BLK_MAX_FROZEN * o->size, (uint64_t)BLK_ASIDE_SLOTS * BLK_BLOCK);
+        rc = extend(o->aside_fd, size, err);
         if (rc == 0) {
-            rc = open_files(d, o->aside_fd, o->size, false, o->has_key ? o->key : NULL,
-                            &co.aside, err);
+            rc = open_files(d, o->aside_fd, size, false, o->has_key ? o->key : NULL, &co.aside,
+                            err);
         }
     }
     if (rc == 0) {
@@ -178,13 +201,13 @@ int disk_open(const struct disk_opts *o, uint64_t lock_ns, struct disk **ret, st
     if (o->size == 0 || o->size % BLK_SECTOR) {
         return fail(err, -EINVAL, "BadSize", "a volume's size is a multiple of 512 bytes");
     }
-    int rc = lock_file(o->data_fd, lock_ns, err);
+    int rc = lock_files(o, lock_ns, err);
     if (rc) {
         return rc;
     }
     struct disk *d = aligned_alloc(128, (sizeof(*d) + 127) / 128 * 128);
     if (!d) {
-        (void)flock(o->data_fd, LOCK_UN);
+        unlock_files(o);
         return fail(err, -ENOMEM, "OutOfMemory", "no memory for a volume");
     }
     memset(d, 0, sizeof(*d));
@@ -198,7 +221,7 @@ int disk_open(const struct disk_opts *o, uint64_t lock_ns, struct disk **ret, st
              : build(d, o, err);
     if (rc) {
         blk_stack_free(d->top);
-        (void)flock(o->data_fd, LOCK_UN); /* the descriptors stay the caller's */
+        unlock_files(o); /* the descriptors stay the caller's */
         free(d);
         return rc;
     }
@@ -208,14 +231,17 @@ int disk_open(const struct disk_opts *o, uint64_t lock_ns, struct disk **ret, st
 
 static void close_all(const struct disk_opts *o)
 {
-    const int fds[] = {o->map_fd, o->run_fd, o->aside_fd, o->base_fd, o->base_map_fd};
+    const int fds[] = {o->map_fd, o->run_fd, o->base_fd, o->base_map_fd};
     for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
         if (fds[i] >= 0) {
             close(fds[i]);
         }
     }
     /* A manager may hold a duplicate: the lock goes now, not with the last descriptor. */
-    (void)flock(o->data_fd, LOCK_UN);
+    unlock_files(o);
+    if (o->aside_fd >= 0) {
+        close(o->aside_fd);
+    }
     close(o->data_fd);
 }
 
@@ -303,9 +329,6 @@ int disk_grow(struct disk *d, uint64_t size, struct err *err)
                     "the volume cannot be changed");
     }
     int rc = extend(d->o.data_fd, size, err);
-    if (rc == 0 && d->o.aside_fd >= 0) {
-        rc = extend(d->o.aside_fd, size, err);
-    }
     if (rc) {
         return rc;
     }

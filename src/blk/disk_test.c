@@ -327,6 +327,16 @@ static void test_one_opener(void **state)
     assert_int_equal(disk_open(&o, 0, &second, &err), 0);
     assert_int_equal(disk_close(second, &err), 0);
     close(copy);
+    /* The file for copies has a lock, too: writes of the dead go there as well. */
+    o.data_fd = open_file(&dw, "data", 0);
+    o.aside_fd = open_file(&dw, "aside", 0);
+    int aside = open_file(&dw, "aside", 0);
+    assert_int_equal(flock(aside, LOCK_EX), 0);
+    assert_int_equal(disk_open(&o, 0, &second, &err), -EBUSY);
+    err_clear(&err);
+    close(aside);
+    assert_int_equal(disk_open(&o, 0, &second, &err), 0);
+    assert_int_equal(disk_close(second, &err), 0);
     done_world(&dw);
 }
 
