@@ -500,8 +500,10 @@ int blk_cow_new(struct blk_layer *below, const struct blk_cow_opts *o, struct bl
     if (rc == 0 && o->base) {
         rc = base_map_open(o->base_map_fd, false, &l->base_map, err);
     }
-    struct blk_file_opts fo = {
-        .fd = o->map_fd, .size = map_file_size(BLK_MAP_MAX_SIZE), .fs = o->fs};
+    struct blk_file_opts fo = {.fd = o->map_fd,
+                               .size = map_file_size(BLK_MAP_MAX_SIZE),
+                               .may_be_short = true,
+                               .fs = o->fs};
     rc = rc ? rc : blk_file_new(&fo, &l->map_layer, err);
     l->commit.buf = aligned_alloc(MAP_PAGE, MAP_JOURNAL_SIZE);
     if (rc == 0 && !l->commit.buf) {
@@ -526,7 +528,7 @@ static bool is_idle(struct cow *l)
 {
     bool is_idle = !l->commit.is_running && !l->commit.is_wanted && !l->ops &&
                    !l->is_tick_armed && !l->is_pump_sent && l->n_fills == 0 &&
-                   !atomic_load(&l->kick_sent) && cow_snap_is_idle(l);
+                   l->n_dropping == 0 && !atomic_load(&l->kick_sent) && cow_snap_is_idle(l);
     return is_idle;
 }
 

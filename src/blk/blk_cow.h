@@ -53,7 +53,8 @@ struct blk_cow_opts {
                  * -1: in memory only (tools, tests) */
     /* For blocks copied aside: crypt over file when the volume is encrypted. Slots of BLK_BLOCK bytes,
      * as many as its size has (at most BLK_ASIDE_SLOTS); when all are taken, first writes to frozen
-     * blocks wait for uploads. A size as the volume's is plenty: it is sparse. NULL: no snapshots
+     * blocks wait for uploads. Four times the volume's size is always
+     * enough: it is sparse. NULL: no snapshots
      * (snap_begin is -ENOTSUP). */
     struct blk_layer *aside;
     /* -1, or what 'below' and 'aside' stand on, when neither is encrypted: blocks go aside by

@@ -16,16 +16,24 @@ static uint32_t bucket(uint64_t block)
     return (uint32_t)((block * UINT64_C(0x9e3779b97f4a7c15)) >> 52) % HASH;
 }
 
-static void slot_take(struct cow *l, uint32_t slot, uint64_t block)
+static void slot_take(struct cow *l, uint32_t slot, uint64_t block, bool is_noted)
 {
+    if (!is_noted) { /* of a set that is long gone: an entry without sets is one to come */
+        struct map_aside none = {.block = block};
+        map_aside_put(l->m, slot, &none);
+    }
     l->slot_used[slot / 64] |= UINT64_C(1) << (slot % 64);
     l->slot_next[slot] = l->slot_head[bucket(block)];
     l->slot_head[bucket(block)] = slot;
 }
 
-static void slot_drop(struct cow *l, uint32_t slot, uint64_t block)
+static void slot_free(struct cow *l, uint32_t slot)
 {
     l->slot_used[slot / 64] &= ~(UINT64_C(1) << (slot % 64));
+}
+
+static void slot_unhash(struct cow *l, uint32_t slot, uint64_t block)
+{
     for (uint32_t *p = &l->slot_head[bucket(block)]; *p != NO_SLOT; p = &l->slot_next[*p]) {
         if (*p == slot) {
             *p = l->slot_next[slot];
@@ -82,7 +90,7 @@ int cow_aside_init(struct cow *l, struct err *err)
             return fail(err, -EINVAL, "BadMap", "the aside file is smaller than it was");
         }
         if (is_live) {
-            slot_take(l, s, a.block);
+            slot_take(l, s, a.block, true);
         }
     }
     return 0;
@@ -102,9 +110,14 @@ bool cow_aside_find(struct cow *l, unsigned k, uint64_t block, uint32_t *ret_slo
     return false;
 }
 
+/* Only now is the slot free: a hole that came late would be in the next block's bytes. */
 static void dropped(struct cow_io *io, int rc)
 {
-    cow_io_put(io); /* space that could not be given back now is with the slot's next use */
+    struct cow *l = io->l;
+    slot_free(l, (uint32_t)(io->r.off / BLK_BLOCK));
+    l->n_dropping--;
+    cow_io_put(io);
+    cow_kick(l); /* who waited for a slot */
 }
 
 void cow_aside_drop(struct cow *l, unsigned k)
@@ -116,20 +129,23 @@ void cow_aside_drop(struct cow *l, unsigned k)
         }
         struct map_aside a = map_aside_get(l->m, s);
         bool is_live = false;
+        if (!(a.gen[0] | a.gen[1] | a.gen[2] | a.gen[3])) {
+            continue; /* a copy is being made there */
+        }
         for (unsigned i = 0; i < BLK_MAX_FROZEN; i++) {
             a.gen[i] = i != k && a.gen[i] == h->frozen[i].gen ? a.gen[i] : 0;
             is_live |= a.gen[i] != 0;
         }
         if (!is_live) {
             uint64_t block = a.block;
-            slot_drop(l, s, block);
+            slot_unhash(l, s, block);
             a = (struct map_aside){0};
+            l->n_dropping++;
             cow_io_start(l, &l->qs[0], l->o.aside, BLK_DISCARD, (uint64_t)s * BLK_BLOCK, NULL,
                          BLK_BLOCK, dropped, NULL);
         }
         map_aside_put(l->m, s, &a);
     }
-    cow_kick(l); /* who waited for a slot */
 }
 
 /* ---- COPY ---- */
@@ -140,7 +156,8 @@ static void copy_give_up(struct cow_op *op)
         cow_op_unlock(op, op->block * BLK_BLOCK, BLK_BLOCK);
     }
     if (op->slot != NO_SLOT) {
-        slot_drop(op->l, op->slot, op->block);
+        slot_unhash(op->l, op->slot, op->block);
+        slot_free(op->l, op->slot);
     }
     cow_op_end(op);
 }
@@ -289,7 +306,7 @@ static void copy_start(struct cow_op *op)
         return;
     }
     op->owns_buf = true;
-    slot_take(l, op->slot, op->block);
+    slot_take(l, op->slot, op->block, false);
     cow_op_lock(op, op->block * BLK_BLOCK, BLK_BLOCK, copy_locked);
 }
 

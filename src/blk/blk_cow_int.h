@@ -205,7 +205,7 @@ struct cow {
     uint64_t *slot_used;
     uint64_t fill_rate, fill_tokens, fill_ns, fill_cursor;
     struct cow_fill fills[2];
-    unsigned n_fills;
+    unsigned n_fills, n_dropping; /* slots of 'aside' on their way to being holes */
     struct blk_msg pump;
     bool is_pump_sent, is_clone_refused;
     _Atomic uint64_t n_clones;

@@ -115,7 +115,7 @@ static inline int cw_try_open(struct cow_world *c, struct err *err)
     struct blk_file_opts fo = {.fd = c->data_fd, .size = c->size, .fs = c->fs};
     assert_int_equal(blk_file_new(&fo, &below, NULL), 0);
     fo.fd = c->aside_fd;
-    fo.size = c->aside_size ? c->aside_size : c->size;
+    fo.size = c->aside_size ? c->aside_size : 4 * c->size;
     assert_int_equal(blk_file_new(&fo, &aside, NULL), 0);
     if (c->is_encrypted) {
         assert_int_equal(blk_crypt_new(below, key, &below, NULL), 0);
@@ -165,7 +165,7 @@ static inline void cw_open_files(struct cow_world *c, const char *path)
     c->root = fault_open_root(c->fs, path);
     assert_true(c->root >= 0);
     c->data_fd = cw_file(c, "data", c->size);
-    c->aside_fd = cw_file(c, "aside", c->aside_size ? c->aside_size : c->size);
+    c->aside_fd = cw_file(c, "aside", c->aside_size ? c->aside_size : 4 * c->size);
     c->map_fd = cw_file(c, "map", 0);
     c->base_fd = c->has_base ? cw_file(c, "base", c->source_size) : -1;
     c->base_map_fd = c->has_base ? cw_file(c, "base_map", 0) : -1;
