@@ -145,8 +145,7 @@ static void works_and_stops(void **ctx)
     }
     put_volume("vol-00000000000000001", id);
     wait_available("vol-00000000000000001");
-    snprintf(data, sizeof(data), "%s/data/viperblock/volumes/vol-00000000000000001/data",
-             tmp.path);
+    snprintf(data, sizeof(data), "%s/data/viperblock/images/%s/data", tmp.path, id);
     assert_true(same_bytes(disk, data));
 }
 

@@ -96,7 +96,9 @@ static int run(struct service *s, struct err *err)
     }
     AUTO(presence_stopp)
     struct presence *presence UNUSED = presence_start(kv, cfg, "viperblock", SPINIFEX_VERSION);
-    return service_run(s);
+    rc = service_run(s);
+    vb_end_idle(vb);
+    return rc;
 }
 
 int main(int argc, char **argv)

@@ -49,6 +49,9 @@ MUST_CHECK int proc_start(struct procs *ps, const char *name, unsigned n_rings,
  * ended). */
 MUST_CHECK int proc_adopt(struct procs *ps, const char *name, struct proc **ret,
                           struct err *err);
+/* When the service ends: those that 'is_idle' says nobody needs are told to end and waited for. Not
+ * beside calls; the loop need not run. */
+void procs_quit_idle(struct procs *ps, bool (*is_idle)(void *ctx, struct proc *p), void *ctx);
 /* Ends it cleanly when it is up and removes its folder. Does not take the reference. */
 void proc_quit(struct proc *p);
 /* Removes the folder of a process that is gone. */

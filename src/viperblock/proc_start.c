@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -17,6 +18,7 @@
 LOG_MODULE("viperblock.proc");
 
 #define QUIT_NS    (12 * NS_PER_S)
+#define STOP_NS    (5 * NS_PER_S)
 #define MAX_FILES  1024u
 #define LISTEN_FD  3
 #define RINGS_SIZE 12u
@@ -248,6 +250,27 @@ void proc_forget(struct procs *ps, const char *name)
     if (rmdir(dir) != 0 && errno != ENOENT) {
         log_warn_rl("data.folder_stays", KV_CSTR("process", name));
     }
+}
+
+void procs_quit_idle(struct procs *ps, bool (*is_idle)(void *ctx, struct proc *p), void *ctx)
+{
+    uint64_t end = time_mono_ns() + STOP_NS;
+    VEC(struct proc *) told = {.v = NULL};
+    for (size_t i = 0; i < ps->v.n; i++) {
+        union ctl_msg m = {.h = {.op = CTL_QUIT}};
+        if (is_idle(ctx, ps->v.v[i]) && ctl_send(ps->v.v[i]->sock, &m, NULL, 0) == 0) {
+            vec_push(&told, ps->v.v[i]);
+        }
+    }
+    for (size_t i = 0; i < told.n; i++) {
+        struct pollfd pfd = {.fd = told.v[i]->pidfd, .events = POLLIN};
+        uint64_t now = time_mono_ns();
+        int ms = now < end ? (int)((end - now) / NS_PER_MS) : 0;
+        if (poll(&pfd, 1, ms) > 0) {
+            proc_forget(ps, told.v[i]->name);
+        }
+    }
+    vec_free(&told);
 }
 
 void proc_quit(struct proc *p)

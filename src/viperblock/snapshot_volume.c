@@ -282,7 +282,7 @@ static int give_up(struct snap_job *j, struct snap_store *store, struct vol *v,
     struct str parent = f ? f->parent : STR("");
     union ctl_msg msg = {.h = {.op = CTL_SNAP_ABORT}};
     (void)snprintf(msg.h.snap, sizeof(msg.h.snap), "%.*s", STR_ARG(j->spec->id));
-    int rc = vol_is_open(v) ? vol_call(j->vb->vols, v, &msg, CALL_NS, NULL, &err) : 0;
+    int rc = vol_is_open(j->vb->vols, v) ? vol_call(j->vb->vols, v, &msg, CALL_NS, NULL, &err) : 0;
     if (rc == -EBUSY || rc == -EPIPE || rc == -ETIMEDOUT) {
         return -EAGAIN; /* a newer one goes first */
     }

@@ -6,6 +6,7 @@
 #include "viperblock/base.h"
 #include "viperblock/copy.h"
 #include "viperblock/gc.h"
+#include "viperblock/metrics.h"
 #include "viperblock/snapshot.h"
 #include "viperblock/store.h"
 #include "viperblock/vb_int.h"
@@ -312,6 +313,9 @@ void vb_free(struct vb *vb)
         return;
     }
     atomic_store(&vb->is_stopping, true);
+    if (vb->o.service) {
+        vb->o.service->on_metrics = NULL;
+    }
     if (vb->vols) {
         vols_stop(vb->vols);
     }
@@ -330,6 +334,9 @@ void vb_free(struct vb *vb)
     loop_timer_free(vb->retry_timer);
     loop_timer_free(vb->room_timer);
     loop_timer_free(vb->tick_timer);
+    if (vb->vols && vb->is_idle_ended) {
+        vols_quit_idle(vb->vols);
+    }
     vols_free(vb->vols);
     bases_free(vb->bases);
     longs_free(vb->longs);
@@ -344,6 +351,11 @@ void vb_free(struct vb *vb)
     folder_close(vb->folder);
     pthread_mutex_destroy(&vb->mu);
     free(vb);
+}
+
+void vb_end_idle(struct vb *vb)
+{
+    vb->is_idle_ended = true;
 }
 
 /* Every key that is there now: a restart is a list. */
@@ -413,6 +425,10 @@ int vb_new(const struct vb_opts *o, struct vb **ret, struct err *err)
     rc = calls_start(vb, err);
     if (rc != 0) {
         return rc;
+    }
+    if (o->service) {
+        o->service->metrics_ctx = vb;
+        o->service->on_metrics = metrics_write;
     }
     *ret = steal(&owned);
     return 0;

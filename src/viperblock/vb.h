@@ -31,3 +31,5 @@ MUST_CHECK int vb_new(const struct vb_opts *o, struct vb **ret, struct err *err)
  * asked), answers all who wait. */
 void vb_free(struct vb *vb);
 DEFINE_CLEANUP(struct vb *, vb_free);
+/* When the machine or the cloud goes down: vb_free() then ends the data processes that serve nobody. */
+void vb_end_idle(struct vb *vb);

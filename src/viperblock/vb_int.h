@@ -56,6 +56,7 @@ struct vb {
     uint64_t snap_tick_ns;
     struct rpc_server *rpc;
     atomic_bool is_stopping;
+    bool is_idle_ended; /* at the end: processes that serve nobody go too */
 
     struct omap *jobs; /* key -> struct vb_job */
     struct loop_timer *retry_timer, *room_timer, *tick_timer;

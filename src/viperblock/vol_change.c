@@ -80,6 +80,8 @@ int vol_reopen(struct vols *vs, struct vol *v, struct err *err)
     char host[BLK_SNAP_ID];
     memcpy(host, v->host, sizeof(host));
     bool is_vu = v->is_vu, is_nbd = v->is_nbd, is_read_only = v->is_nbd_read_only;
+    const struct vol_guest g = {
+        .uid = v->uid, .n_queues = v->n_queues, .is_nbd = v->is_vu_nbd};
     char path[108];
     vols_lock(vs);
     v->is_crashed = false;
@@ -92,6 +94,6 @@ int vol_reopen(struct vols *vs, struct vol *v, struct err *err)
     rc = rc != 0 || !v->p || !is_nbd ? rc : vol_unserve(vs, v, true, err);
     rc = rc != 0 ? rc : vol_close(vs, v, true, err);
     rc = rc != 0 ? rc : vol_open(vs, v, strncmp(host, "i-", 2) == 0 ? host : NULL, 0, err);
-    rc = rc != 0 || !is_vu ? rc : vol_serve_vu(vs, v, v->uid, v->n_queues, path, err);
+    rc = rc != 0 || !is_vu ? rc : vol_serve_guest(vs, v, &g, path, err);
     return rc != 0 || !is_nbd ? rc : vol_serve_nbd(vs, v, is_read_only, path, err);
 }

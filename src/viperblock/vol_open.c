@@ -182,14 +182,16 @@ static int open_in(struct vols *vs, struct vol *v, struct err *err)
         vols_unlock(vs);
     } else if (rc == 0) {
         vols_lock(vs);
-        v->is_on_probation = true;
+        v->probation = p;
         vols_unlock(vs);
         rc = send_open(vs, v, p, &m, fds, n_fds, err);
         vols_lock(vs);
         if (rc == 0 && !remember(vs, v, &meta, p, m.h.disk)) {
             rc = fail(err, -EAGAIN, "VolumeNotReady", "the data process of %s ended", v->id);
         }
-        v->is_on_probation = v->is_on_probation && rc == 0;
+        if (rc != 0 && rc != -EAGAIN) {
+            v->probation = NULL; /* it lives, and said no */
+        }
         pthread_cond_broadcast(&vs->cond);
         vols_unlock(vs);
     }
@@ -208,6 +210,16 @@ static int is_usable(const struct vol *v, struct err *err)
                                 "check' looks at it",
                                 v->id)
                          : 0;
+}
+
+/* When its process went away meanwhile, on_gone() is about to say how. */
+static void end_probation(struct vols *vs, struct vol *v, int rc)
+{
+    vols_lock(vs);
+    if (rc == 0 && v->p == v->probation) {
+        v->probation = NULL;
+    }
+    vols_unlock(vs);
 }
 
 static void set_host(struct vols *vs, struct vol *v, const char *host)
@@ -240,9 +252,10 @@ int vol_open(struct vols *vs, struct vol *v, const char *host, unsigned n_rings,
     }
     bool is_there = v->host[0] != '\0' && (!host || strcmp(v->host, host) == 0);
     if (is_there && v->p && v->source_loaded) {
-        return proc_is_up(v->p) ? 0
-                                : fail(err, -EAGAIN, "VolumeNotReady",
-                                       "the data process of %s is being started again", v->id);
+        return vol_is_open(vs, v)
+                   ? 0
+                   : fail(err, -EAGAIN, "VolumeNotReady",
+                          "the data process of %s is being started again", v->id);
     }
     if (is_there) {
         return vol_restore(vs, v, err);
@@ -264,9 +277,7 @@ int vol_open(struct vols *vs, struct vol *v, const char *host, unsigned n_rings,
     }
     set_host(vs, v, host ? host : v->id);
     rc = open_in(vs, v, err);
-    vols_lock(vs);
-    v->is_on_probation = false;
-    vols_unlock(vs);
+    end_probation(vs, v, rc);
     if (rc != 0) {
         vol_note_remove(vs, v, v->host);
         vols_touch_host(vs, v->host);
@@ -282,7 +293,7 @@ static void drop_sockets(struct vols *vs, struct vol *v)
     vols_lock(vs);
     int fds[] = {v->vu_fd, v->nbd_fd};
     v->vu_fd = v->nbd_fd = -1;
-    v->is_vu = v->is_nbd = false;
+    v->is_vu = v->is_vu_nbd = v->is_nbd = false;
     vols_unlock(vs);
     for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
         if (fds[i] >= 0) {
@@ -299,6 +310,11 @@ int vol_close(struct vols *vs, struct vol *v, bool is_forced, struct err *err)
     if (rc != 0 || host[0] == '\0') {
         return rc;
     }
+    struct ctl_state st;
+    if (v->p && v->is_vu_nbd && !is_forced && vol_ask_state(vs, v, &st, NULL) == 0 &&
+        st.n_nbd > 0) {
+        return fail(err, -EBUSY, "VolumeInUse", "a guest has %s open", v->id);
+    }
     if (v->p) {
         struct err e = ERR_INIT;
         union ctl_msg m = {.h = {.op = CTL_CLOSE, .arg = is_forced}};
@@ -311,9 +327,11 @@ int vol_close(struct vols *vs, struct vol *v, bool is_forced, struct err *err)
         }
         if (rc != 0) { /* a dead process holds nothing; one that cannot close loses the lock */
             log_warn("volume.close_failed", KV_CSTR("volume", v->id), KV_ERR(&e));
-            if (rc != -EPIPE && v->p) {
-                proc_end(v->p);
+            struct proc *p = rc != -EPIPE ? vol_proc(vs, v) : NULL;
+            if (p) {
+                proc_end(p);
             }
+            proc_unref(p);
         }
     }
     vol_not_open(vs, v);
@@ -390,50 +408,57 @@ static void serial_of(const struct vol *v, char out[24])
     (void)snprintf(out, 24, "vol%.17s", v->id + 4);
 }
 
-static int send_serve(struct vols *vs, struct vol *v, bool is_nbd, struct err *err)
+static int send_serve(struct vols *vs, struct vol *v, bool is_tool, struct err *err)
 {
-    struct proc *p = v->p;
+    struct proc *p = vol_proc(vs, v);
+    bool is_nbd = is_tool || v->is_vu_nbd;
     union ctl_msg m = {.h = {.op = is_nbd ? CTL_SERVE_NBD : CTL_SERVE_VU, .disk = v->disk}};
-    m.serve.uid = is_nbd ? geteuid() : v->uid;
+    m.serve.uid = is_tool ? geteuid() : v->uid;
     m.serve.n_queues = is_nbd ? 0 : v->n_queues;
-    m.h.arg = is_nbd && v->is_nbd_read_only;
+    m.h.arg = is_tool && v->is_nbd_read_only;
     serial_of(v, m.serve.serial);
-    const int fd = is_nbd ? v->nbd_fd : v->vu_fd;
+    const int fd = is_tool ? v->nbd_fd : v->vu_fd;
     if (!p) {
         return fail(err, -EPIPE, "ProcessGone", "the data process of %s is gone", v->id);
     }
-    (void)vs;
-    return proc_call(p, &m, &fd, 1, CALL_NS, NULL, err);
+    int rc = proc_call(p, &m, &fd, 1, CALL_NS, NULL, err);
+    proc_unref(p);
+    return rc;
 }
 
 /* The socket is kept over the deaths of a process: who connects meanwhile waits in its queue. */
-static int serve(struct vols *vs, struct vol *v, bool is_nbd, struct err *err)
+static int serve(struct vols *vs, struct vol *v, bool is_tool, struct err *err)
 {
     char path[108];
-    int *fd = is_nbd ? &v->nbd_fd : &v->vu_fd;
+    int *fd = is_tool ? &v->nbd_fd : &v->vu_fd;
     int rc = 0;
-    vol_path(vs, v->host, v->id, is_nbd ? "nbd" : "sock", path);
+    vol_path(vs, v->host, v->id, is_tool ? "nbd" : "sock", path);
     if (*fd < 0) {
         int made = -1;
-        rc = listen_at(path, is_nbd ? 0600 : 0666, &made, err);
+        rc = listen_at(path, is_tool ? 0600 : 0666, &made, err);
         vols_lock(vs);
         *fd = made;
         vols_unlock(vs);
     }
-    return rc != 0 ? rc : send_serve(vs, v, is_nbd, err);
+    return rc != 0 ? rc : send_serve(vs, v, is_tool, err);
 }
 
-int vol_serve_vu(struct vols *vs, struct vol *v, uint32_t uid, uint32_t n_queues,
-                 char path[108], struct err *err)
+int vol_serve_guest(struct vols *vs, struct vol *v, const struct vol_guest *g, char path[108],
+                    struct err *err)
 {
     int rc = 0;
-    if (v->is_vu && (v->uid != uid || v->n_queues != n_queues)) {
+    if (v->is_vu && (v->uid != g->uid || v->is_vu_nbd != g->is_nbd ||
+                     (v->n_queues != g->n_queues && !g->is_nbd))) {
         rc = vol_unserve(vs, v, false, err);
+    }
+    if (rc == 0 && g->is_nbd && v->is_nbd) { /* a disk has one service of a kind */
+        rc = vol_unserve(vs, v, true, err);
     }
     if (rc == 0 && !v->is_vu) {
         vols_lock(vs);
-        v->uid = uid;
-        v->n_queues = n_queues;
+        v->uid = g->uid;
+        v->n_queues = g->n_queues;
+        v->is_vu_nbd = g->is_nbd;
         v->is_vu = true;
         vols_unlock(vs);
         rc = vol_note_write(vs, v, err);
@@ -455,6 +480,10 @@ int vol_serve_nbd(struct vols *vs, struct vol *v, bool is_read_only, char path[1
                   struct err *err)
 {
     int rc = 0;
+    if (v->is_vu_nbd) { /* the guest's own: root may connect there too */
+        vol_path(vs, v->host, v->id, "sock", path);
+        return 0;
+    }
     if (v->is_nbd && v->is_nbd_read_only != is_read_only) {
         rc = vol_unserve(vs, v, true, err);
     }
@@ -478,7 +507,7 @@ int vol_serve_nbd(struct vols *vs, struct vol *v, bool is_read_only, char path[1
 int vol_unserve(struct vols *vs, struct vol *v, bool is_nbd, struct err *err)
 {
     char path[108];
-    union ctl_msg m = {.h = {.op = CTL_UNSERVE, .arg = is_nbd}};
+    union ctl_msg m = {.h = {.op = CTL_UNSERVE, .arg = is_nbd || v->is_vu_nbd}};
     int rc = vol_call(vs, v, &m, CALL_NS, NULL, err);
     if (rc != 0) {
         return rc;
@@ -490,7 +519,7 @@ int vol_unserve(struct vols *vs, struct vol *v, bool is_nbd, struct err *err)
     if (is_nbd) {
         v->is_nbd = false;
     } else {
-        v->is_vu = false;
+        v->is_vu = v->is_vu_nbd = false;
     }
     vols_unlock(vs);
     if (old >= 0) {
@@ -509,7 +538,7 @@ static void wait_for_replay(struct vols *vs, struct vol *v)
 {
     vols_lock(vs);
     uint64_t end = v->p ? proc_start_ns(v->p) + VU_MEET_NS : 0;
-    while (v->p && v->is_on_probation && !(v->state_ns != 0 && v->state.is_vu_connected) &&
+    while (v->p && v->probation && !(v->state_ns != 0 && v->state.is_vu_connected) &&
            vols_wait(vs, end)) {}
     end = time_mono_ns() + VU_LIVE_NS;
     bool is_met = v->p && v->state_ns != 0 && v->state.is_vu_connected;
@@ -534,20 +563,20 @@ int vol_restore(struct vols *vs, struct vol *v, struct err *err)
     int rc = is_usable(v, err);
     bool was_adopted = v->p != NULL;
     rc = rc != 0 ? rc : open_in(vs, v, err);
-    was_adopted = was_adopted || (rc == 0 && !v->is_on_probation);
+    was_adopted = was_adopted || (rc == 0 && !v->probation);
     if (rc == 0 && !was_adopted) {
         rc = v->is_vu ? serve(vs, v, false, err) : 0;
         rc = rc != 0 || !v->is_nbd ? rc : serve(vs, v, true, err);
         vols_lock(vs);
         bool is_careful = host_find(vs, v->host)->has_crashed;
         vols_unlock(vs);
-        if (rc == 0 && v->is_vu && is_careful) {
+        if (rc == 0 && v->is_vu && !v->is_vu_nbd && is_careful) {
             wait_for_replay(vs, v);
         }
         rc = rc != 0 ? rc : resume_uploads(vs, v);
     }
+    end_probation(vs, v, rc);
     vols_lock(vs);
-    v->is_on_probation = false;
     bool is_open = v->p != NULL;
     vols_unlock(vs);
     if (rc == -EPIPE || (rc == 0 && !is_open)) {

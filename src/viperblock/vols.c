@@ -117,7 +117,8 @@ void vol_give(struct vols *vs, struct vol *v)
     if (v->p && !v->is_vu && !v->is_nbd && !has_uploads(v) && v->n_waiting == 0) {
         memcpy(host, v->host, sizeof(host));
     }
-    if (v->host[0] == '\0' && !v->is_crashed && v->n_waiting == 0) {
+    bool is_remembered = v->is_crashed || v->probation || v->crash_ns[0] != 0;
+    if (v->host[0] == '\0' && !is_remembered && v->n_waiting == 0) {
         assert(!v->p && v->vu_fd < 0 && v->nbd_fd < 0);
         omap_remove(vs->vols, str_c(v->id));
         free(v);
@@ -129,9 +130,20 @@ void vol_give(struct vols *vs, struct vol *v)
     }
 }
 
-bool vol_is_open(struct vol *v)
+struct proc *vol_proc(struct vols *vs, struct vol *v)
 {
-    return v->p && proc_is_up(v->p);
+    vols_lock(vs);
+    struct proc *p = v->p ? proc_ref(v->p) : NULL;
+    vols_unlock(vs);
+    return p;
+}
+
+bool vol_is_open(struct vols *vs, struct vol *v)
+{
+    struct proc *p = vol_proc(vs, v);
+    bool is_open = p && proc_is_up(p);
+    proc_unref(p);
+    return is_open;
 }
 
 /* Under 'mu' or while nobody else can see it: what belonged to the open volume goes. */
@@ -141,7 +153,7 @@ void vol_not_open(struct vols *vs, struct vol *v)
     struct proc *p = v->p;
     v->p = NULL;
     v->state_ns = 0;
-    v->is_on_probation = false;
+    v->probation = NULL;
     memset(&v->state, 0, sizeof(v->state));
     pthread_cond_broadcast(&vs->cond);
     vols_unlock(vs);
@@ -301,18 +313,17 @@ static void on_gone(void *ctx, struct proc *p, int wait_status)
     omap_foreach_prefix(n, vs->vols, STR(""))
     {
         struct vol *v = omap_value(n);
-        if (v->p != p) {
-            continue;
-        }
-        if (v->is_on_probation && is_crash(wait_status) && blame(v, now)) {
+        if (v->probation == p && is_crash(wait_status) && blame(v, now)) {
             log_error("volume.faulted", KV_CSTR("volume", v->id),
                       KV_CSTR("why", "opening it ended its process twice"));
             touch_volume(vs, v);
         }
-        v->is_on_probation = false;
-        v->state_ns = 0;
-        v->p = NULL;
-        vec_push(&refs, p);
+        v->probation = v->probation == p ? NULL : v->probation;
+        if (v->p == p) {
+            v->state_ns = 0;
+            v->p = NULL;
+            vec_push(&refs, p);
+        }
     }
     pthread_cond_broadcast(&vs->cond);
     vols_unlock(vs);
@@ -352,6 +363,25 @@ void vols_stop(struct vols *vs)
     vols_lock(vs);
     pthread_cond_broadcast(&vs->cond);
     vols_unlock(vs);
+}
+
+/* Those that a guest or a tool is connected to run on. What is being read for a snapshot is frozen in
+ * the maps: the next manager goes on with it. */
+static bool is_idle(void *ctx, struct proc *p)
+{
+    struct vols *vs = ctx;
+    bool is_used = false;
+    omap_foreach_prefix(n, vs->vols, STR(""))
+    {
+        const struct vol *v = omap_value(n);
+        is_used = is_used || (v->p == p && (vol_is_connected(v) || v->state.n_nbd > 0));
+    }
+    return !is_used;
+}
+
+void vols_quit_idle(struct vols *vs)
+{
+    procs_quit_idle(vs->procs, is_idle, vs);
 }
 
 void vols_free(struct vols *vs)

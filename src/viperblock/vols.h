@@ -34,12 +34,16 @@ struct vol {
     struct proc *p;         /* ref, while it is open */
     uint32_t disk;
     uint64_t size;
-    bool is_vu, is_nbd, is_nbd_read_only;
+    bool is_vu; /* a guest is served, by vhost-user or, 'is_vu_nbd', by NBD */
+    bool is_vu_nbd;
+    bool is_nbd, is_nbd_read_only; /* a tool is, by NBD */
     uint32_t uid, n_queues;
     int vu_fd, nbd_fd; /* listening sockets, -1 = none */
     uint64_t served_ns;
     bool is_crashed; /* faulted by us: its opening ended its process twice */
-    bool is_on_probation;
+    /* The process that it is being opened in, until that is known to have gone well (compared only):
+     * one that ends meanwhile is its fault. */
+    const struct proc *probation;
     uint64_t crash_ns[VOL_N_CRASHES];
     /* What an absent block is: of meta.json. */
     bool source_loaded;
@@ -59,6 +63,8 @@ struct vols_opts {
 /* Reads the notes of an older manager; starts nothing yet. */
 MUST_CHECK int vols_new(const struct vols_opts *o, struct vols **ret, struct err *err);
 void vols_stop(struct vols *vs); /* calls that wait end; any thread */
+/* When the service ends, after vols_stop(): processes that serve nobody end with it. */
+void vols_quit_idle(struct vols *vs);
 void vols_free(struct vols *vs); /* as procs_free() */
 
 /* 'account' "" = as remembered. */
@@ -67,7 +73,7 @@ struct vol *vol_take(struct vols *vs, struct str account, struct str id);
  * which this wakes. */
 void vol_give(struct vols *vs, struct vol *v);
 
-bool vol_is_open(struct vol *v);
+bool vol_is_open(struct vols *vs, struct vol *v);
 /* Opens it, in process 'host' ("i-..."), or (NULL) wherever it is, a tool process when it is closed.
  * One that is open elsewhere and does not serve anybody there moves. */
 MUST_CHECK int vol_open(struct vols *vs, struct vol *v, const char *host, unsigned n_rings,
@@ -75,8 +81,14 @@ MUST_CHECK int vol_open(struct vols *vs, struct vol *v, const char *host, unsign
 /* Flushes, gives up the lock. -EBUSY while a frontend is connected, unless 'is_forced': it sees
  * errors from now on. */
 MUST_CHECK int vol_close(struct vols *vs, struct vol *v, bool is_forced, struct err *err);
-MUST_CHECK int vol_serve_vu(struct vols *vs, struct vol *v, uint32_t uid, uint32_t n_queues,
-                            char path[108], struct err *err);
+struct vol_guest {
+    uint32_t uid, n_queues;
+    bool is_nbd; /* a guest whose memory cannot be shared */
+};
+MUST_CHECK int vol_serve_guest(struct vols *vs, struct vol *v, const struct vol_guest *g,
+                               char path[108], struct err *err);
+/* Of a copy too: the guest's end is there. */
+bool vol_is_connected(const struct vol *v);
 MUST_CHECK int vol_serve_nbd(struct vols *vs, struct vol *v, bool is_read_only, char path[108],
                              struct err *err);
 MUST_CHECK int vol_unserve(struct vols *vs, struct vol *v, bool is_nbd, struct err *err);

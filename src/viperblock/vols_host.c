@@ -25,13 +25,14 @@ LOG_MODULE("viperblock.vols");
 struct vol_note {
     struct rec_head head;
     struct str id, account;
-    bool is_vu, is_nbd, is_nbd_read_only;
+    bool is_vu, is_vu_nbd, is_nbd, is_nbd_read_only;
     uint64_t uid, n_queues;
 };
 static const struct rec_field note_fields[] = {
     REC_FIELD(struct vol_note, REC_STR, id),
     REC_FIELD(struct vol_note, REC_STR, account),
     REC_FIELD(struct vol_note, REC_BOOL, is_vu),
+    REC_FIELD(struct vol_note, REC_BOOL, is_vu_nbd),
     REC_FIELD(struct vol_note, REC_BOOL, is_nbd),
     REC_FIELD(struct vol_note, REC_BOOL, is_nbd_read_only),
     REC_FIELD(struct vol_note, REC_U64, uid),
@@ -54,6 +55,7 @@ int vol_note_write(struct vols *vs, const struct vol *v, struct err *err)
     struct vol_note n = {.id = str_c(v->id),
                          .account = str_c(v->account),
                          .is_vu = v->is_vu,
+                         .is_vu_nbd = v->is_vu_nbd,
                          .is_nbd = v->is_nbd,
                          .is_nbd_read_only = v->is_nbd_read_only,
                          .uid = v->uid,
@@ -91,6 +93,7 @@ static void read_note(struct vols *vs, const char *host, const char *path)
     struct vol *v = vol_take(vs, n.account, n.id);
     (void)snprintf(v->host, sizeof(v->host), "%s", host);
     v->is_vu = n.is_vu;
+    v->is_vu_nbd = n.is_vu_nbd;
     v->is_nbd = n.is_nbd;
     v->is_nbd_read_only = n.is_nbd_read_only;
     v->uid = (uint32_t)n.uid;
@@ -142,8 +145,8 @@ static void close_strays(struct proc *p, uint64_t strays)
 static void take_sockets(struct vols *vs, struct vol *v)
 {
     struct proc_answer a;
-    union ctl_msg m = {.h = {.op = CTL_GIVE, .disk = v->disk}};
-    if (proc_call(v->p, &m, NULL, 0, STATES_NS, &a, NULL) != 0) {
+    union ctl_msg m = {.h = {.op = CTL_GIVE}};
+    if (vol_call(vs, v, &m, STATES_NS, &a, NULL) != 0) {
         return;
     }
     size_t i = 0;
@@ -151,8 +154,9 @@ static void take_sockets(struct vols *vs, struct vol *v)
     if ((a.result.value & 1) != 0 && i < a.n_fds && v->vu_fd < 0) {
         v->vu_fd = a.fds[i++];
     }
-    if ((a.result.value & 2) != 0 && i < a.n_fds && v->nbd_fd < 0) {
-        v->nbd_fd = a.fds[i++];
+    int *nbd = v->is_vu_nbd ? &v->vu_fd : &v->nbd_fd;
+    if ((a.result.value & 2) != 0 && i < a.n_fds && *nbd < 0) {
+        *nbd = a.fds[i++];
     }
     vols_unlock(vs);
     for (; i < a.n_fds; i++) {
@@ -296,12 +300,17 @@ static bool instance_is_over(struct vb *vb, struct str account, const char *inst
     return is_over;
 }
 
+bool vol_is_connected(const struct vol *v)
+{
+    return v->p && v->state_ns != 0 &&
+           (v->state.is_vu_connected != 0 || (v->is_vu_nbd && v->state.n_nbd > 0));
+}
+
 /* The guest's device: until it is gone, or nobody wishes it to be there. */
 static bool is_vu_wanted(struct vols *vs, const struct vol *v)
 {
     struct vb *vb = vs->o.vb;
-    if ((v->state_ns != 0 && v->state.is_vu_connected) ||
-        time_mono_ns() < v->served_ns + NEW_NS) {
+    if (vol_is_connected(v) || time_mono_ns() < v->served_ns + NEW_NS) {
         return true;
     }
     AUTO(arena_freep) struct arena *a = arena_new(4096);

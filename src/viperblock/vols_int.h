@@ -58,5 +58,7 @@ void vol_note_remove(struct vols *vs, const struct vol *v, const char *host);
 MUST_CHECK int vols_read_notes(struct vols *vs, struct err *err);
 void vol_path(const struct vols *vs, const char *host, const char *id, const char *ext,
               char out[108]);
+/* Its process, a reference, or NULL: it may die at any moment. */
+struct proc *vol_proc(struct vols *vs, struct vol *v);
 struct blk_limits vol_limits(struct vols *vs, const struct vol *v);
 void vol_not_open(struct vols *vs, struct vol *v);

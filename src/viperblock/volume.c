@@ -207,7 +207,7 @@ static int apply(struct vb *vb, struct arena *a, const struct volume *v, struct 
     if (v->size_gib * GIB > m->size) {
         rc = grow(vb, a, vol, m, v->size_gib * GIB, err);
     }
-    if (rc == 0 && vol_is_open(vol)) {
+    if (rc == 0 && vol_is_open(vb->vols, vol)) {
         rc = vol_set_limits(vb->vols, vol, err);
     }
     vol_give(vb->vols, vol);

@@ -92,7 +92,7 @@ static void list_one(struct vb *vb, struct jw *w, const struct volume *v,
     jw_str(w, "health", st && st->health.n > 0 ? st->health : STR("insufficient-data"));
     jw_str(w, "fault", st && st->fault.n > 0 ? st->fault : STR(""));
     jw_bool(w, "is_open", x->p != NULL);
-    jw_bool(w, "is_connected", x->state.is_vu_connected != 0);
+    jw_bool(w, "is_connected", vol_is_connected(x));
     jw_u64(w, "allocated", allocated(vb, v->id));
     jw_u64(w, "absent",
            x->state_ns != 0 ? x->state.cow.n_absent_pages * PAGE

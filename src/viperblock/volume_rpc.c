@@ -57,6 +57,7 @@ static int open_volume(struct vb *vb, struct arena *a, const struct json *args,
 {
     struct str account = json_get_str(args, "account"), id = json_get_str(args, "volume_id");
     struct str instance = json_get_str(args, "instance_id");
+    struct str transport = json_get_str(args, "transport");
     uint64_t uid = json_get_u64(args, "uid", UINT64_MAX);
     uint64_t n_queues = json_get_u64(args, "n_queues", 1);
     if (account.n != ACCOUNT_ID_LEN || !id_is_wellformed(id, "vol") ||
@@ -65,6 +66,9 @@ static int open_volume(struct vb *vb, struct arena *a, const struct json *args,
     }
     if (uid >= UINT32_MAX || n_queues < 1) {
         return fail(err, -EINVAL, "BadArgument", "uid and n_queues are needed");
+    }
+    if (transport.n > 0 && !str_eqc(transport, "vhost-user") && !str_eqc(transport, "nbd")) {
+        return fail(err, -EINVAL, "BadArgument", "transport is vhost-user or nbd");
     }
     n_queues = MIN(n_queues, (uint64_t)MAX_QUEUES);
     int rc = check_spec(vb, a, account, id, instance, err);
@@ -77,8 +81,10 @@ static int open_volume(struct vb *vb, struct arena *a, const struct json *args,
     }
     rc = vol_open(vb->vols, v, arena_cstr(a, instance),
                   (unsigned)n_queues * MAX_VOLUMES + NBD_RINGS, err);
-    rc = rc != 0 ? rc
-                 : vol_serve_vu(vb->vols, v, (uint32_t)uid, (uint32_t)n_queues, ret->path, err);
+    const struct vol_guest g = {.uid = (uint32_t)uid,
+                                .n_queues = (uint32_t)n_queues,
+                                .is_nbd = str_eqc(transport, "nbd")};
+    rc = rc != 0 ? rc : vol_serve_guest(vb->vols, v, &g, ret->path, err);
     ret->size = v->size;
     vol_give(vb->vols, v);
     return rc == -EPIPE ? -EAGAIN : rc;
@@ -158,7 +164,7 @@ static int open_nbd(struct vb *vb, struct arena *a, const struct json *args, cha
         return rc;
     }
     struct vol *v = vol_take(vb->vols, account, id);
-    if (v->is_vu && !is_read_only) {
+    if (v->is_vu && !v->is_vu_nbd && !is_read_only) {
         rc = fail(err, -EBUSY, "VolumeInUse",
                   "a guest has the volume %.*s: it can be exported for reading only",
                   STR_ARG(id));
