@@ -53,6 +53,9 @@ static void on_conn_end(void *ctx)
     }
     end_conn(c);
     free_conn(c);
+    if (n->o.on_change) {
+        n->o.on_change(n->o.ctx);
+    }
     if (n->n_conns == 0 && n->on_stop) {
         void (*fn)(void *ctx) = n->on_stop;
         n->on_stop = NULL;
@@ -121,6 +124,9 @@ static void on_accept(void *ctx, uint32_t ready)
     n->n_conns++;
     c->next = n->conns;
     n->conns = c;
+    if (n->o.on_change) {
+        n->o.on_change(n->o.ctx);
+    }
 }
 
 int nbd_new(const struct nbd_opts *o, struct nbd **ret, struct err *err)

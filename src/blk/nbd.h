@@ -24,6 +24,8 @@ struct nbd_opts {
     bool is_read_only;
     uid_t peer_uid;    /* SO_PEERCRED must be this or root; (uid_t)-1 = anybody (tests) */
     uint64_t stall_ns; /* 0 = NBD_STALL_NS */
+    void (*on_change)(void *ctx); /* a connection came or went; may be NULL */
+    void *ctx;
 };
 /* Nothing is heard for this long from a peer that owes us the rest of a request, or does not take
  * our answers: disconnected. Between requests it may be silent for ever. */

@@ -28,6 +28,18 @@ static int take_fd(struct data_req *r, unsigned flag, size_t *i)
     return (r->m->open.flags & flag) != 0 ? steal_fd(&r->fds[(*i)++]) : -1;
 }
 
+/* What a disk that was not opened did not take: a descriptor that stays open keeps its lock. */
+static void close_files(const struct disk_opts *o)
+{
+    const int fds[] = {o->data_fd,  o->map_fd,  o->run_fd,
+                       o->aside_fd, o->base_fd, o->base_map_fd};
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
+        if (fds[i] >= 0) {
+            close(fds[i]);
+        }
+    }
+}
+
 static int open_disk(struct data_req *r)
 {
     struct data_disk *d = r->d;
@@ -59,6 +71,9 @@ static int open_disk(struct data_req *r)
         memcpy(o.base_key, m->base_key, sizeof(o.base_key));
     }
     int rc = disk_open(&o, DATA_LOCK_NS, &d->disk, &r->err);
+    if (rc != 0) {
+        close_files(&o);
+    }
     secret_wipe(&o, sizeof(o));
     secret_wipe(r->m->open.key, sizeof(r->m->open.key));
     secret_wipe(r->m->open.base_key, sizeof(r->m->open.base_key));

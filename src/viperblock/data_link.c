@@ -232,7 +232,9 @@ static int send_blocks(struct data *p)
 
 static int send_done(struct data *p, struct data_disk *d)
 {
-    unsigned todo = atomic_load(&d->done) & ~p->done_sent[d->no];
+    unsigned done = atomic_load(&d->done);
+    p->done_sent[d->no] &= done; /* the number of a set that has ended is another's next */
+    unsigned todo = done & ~p->done_sent[d->no];
     for (unsigned i = 0; i < BLK_MAX_FROZEN; i++) {
         if ((todo & (1u << i)) == 0) {
             continue;

@@ -79,6 +79,11 @@ int data_serve_vu(struct data_req *r)
     return rc;
 }
 
+static void on_nbd(void *ctx)
+{
+    data_state_show(ctx);
+}
+
 int data_serve_nbd(struct data_req *r)
 {
     struct data_disk *d = r->d;
@@ -91,7 +96,9 @@ int data_serve_nbd(struct data_req *r)
                          .name = d->id,
                          .listen_fd = r->fds[0],
                          .is_read_only = s->h.arg == 1 || disk_is_read_only(d->disk),
-                         .peer_uid = s->uid};
+                         .peer_uid = s->uid,
+                         .on_change = on_nbd,
+                         .ctx = d};
     int rc = nbd_new(&o, &d->nbd, &r->err);
     if (rc == 0) {
         d->nbd_fd = steal_fd(&r->fds[0]);

@@ -395,6 +395,38 @@ static void test_a_snapshot_can_be_given_up(void **state)
     dw_done(&w);
 }
 
+/* Numbers of frozen sets are used again: each snapshot is told to be done. */
+static void test_one_snapshot_after_another(void **state)
+{
+    struct dw w;
+    dw_init(&w);
+    dw_make(&w, 0, SIZE, true, 0, 0);
+    assert_int_equal(dw_open(&w, 0, NULL), 0);
+    assert_int_equal(dw_serve_nbd(&w, 0), 0);
+    int fd = dw_nbd(&w, 0);
+    for (unsigned i = 0; i < 3 * BLK_MAX_FROZEN; i++) {
+        char name[] = {'s', 'n', 'a', 'p', '-', (char)('a' + (int)i), '\0'};
+        const char *const names[] = {name};
+        write_block(&w, fd, i % 5, 'A' + (int)i);
+        int rc = -EBUSY;
+        for (unsigned k = 0; rc == -EBUSY && k < 2000; k++) {
+            rc = snap(&w, 1, names, false, NULL);
+            usleep(1000);
+        }
+        assert_int_equal(rc, 0);
+        w.disks[0].n_done = 0;
+        assert_int_equal(dw_snap(&w, CTL_SNAP_READ, 0, name), 0);
+        assert_true(dw_serve(&w, 5 * NS_PER_S, -1, is_done));
+        assert_string_equal(w.disks[0].done, name);
+        assert_int_equal(w.disks[0].up.n, 1);
+        check_upload(&w, 0, i % 5, 'A' + (int)i);
+        forget_uploads(&w.disks[0].up);
+        assert_int_equal(dw_snap(&w, CTL_SNAP_END, 0, name), 0);
+    }
+    close(fd);
+    dw_done(&w);
+}
+
 int data_snap_tests(void)
 {
     const struct CMUnitTest tests[] = {
@@ -404,6 +436,7 @@ int data_snap_tests(void)
         cmocka_unit_test(test_more_misses_than_slots),
         cmocka_unit_test(test_the_filler_brings_the_rest),
         cmocka_unit_test(test_a_snapshot_has_its_point_in_time),
+        cmocka_unit_test(test_one_snapshot_after_another),
         cmocka_unit_test(test_uploads_outlive_their_manager),
         cmocka_unit_test(test_a_killed_process_goes_on),
         cmocka_unit_test(test_a_snapshot_can_be_given_up),
