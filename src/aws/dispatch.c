@@ -4,6 +4,7 @@
 #include "aws/codec_out.h"
 #include "aws/errors.h"
 #include "aws/gzip.h"
+#include "aws/rest_json.h"
 #include "aws/validate.h"
 #include "base/rand.h"
 #include "base/time.h"
@@ -22,6 +23,7 @@ struct run {
     struct aws_params params;
     struct str action;
     void *input, *output;
+    struct rest_json_route route; /* REST-JSON */
 };
 
 static struct str new_request_id(struct arena *a)
@@ -46,13 +48,20 @@ static const struct aws_endpoint *endpoint_find(const struct aws_dispatch *d,
     return NULL;
 }
 
-/* Whose error form a request gets that named no service: that of its Version, else the query
- * form. */
+/* Whose error form a request gets that named no service: that of its Version or its path, else
+ * the query form. */
 static const struct aws_service *guess_service(const struct aws_dispatch *d,
-                                               const struct aws_http *rq)
+                                               const struct aws_http *rq, struct arena *a)
 {
     for (size_t i = 0; i < d->n_endpoints; i++) {
         const struct aws_service *s = d->endpoints[i].service;
+        struct rest_json_route route;
+        if (s->protocol == AWS_PROTOCOL_REST_JSON) {
+            if (rest_json_find(s, rq, a, &route, NULL) == 0 && route.op >= 0) {
+                return s;
+            }
+            continue;
+        }
         char want[40] = "Version=";
         strncat(want, s->version, sizeof(want) - sizeof("Version="));
         if (str_find_str(rq->body, str_c(want)) >= 0 ||
@@ -97,19 +106,25 @@ static int authenticate(struct run *r, struct err *err)
     struct aws_call *call = &r->ans->call;
     int rc = sigv4_parse(r->a, r->rq, &auth, err);
     if (rc < 0) {
-        call->service = guess_service(r->d, r->rq);
+        call->service = guess_service(r->d, r->rq, r->a);
         return auth_dialect(call->service, err);
     }
     r->ep = endpoint_find(r->d, auth.service);
     call->service = r->ep ? r->ep->service : NULL;
     call->access_key = auth.access_key;
+    bool is_json = call->service && call->service->protocol == AWS_PROTOCOL_REST_JSON;
+    if (is_json && (rc = rest_json_find(call->service, r->rq, r->a, &r->route, err)) < 0) {
+        return rc;
+    }
     bool is_global = call->service && (strcmp(call->service->name, "iam") == 0 ||
                                        strcmp(call->service->name, "sts") == 0);
     struct sigv4_opts o = {.find = r->d->key_find,
                            .find_ctx = r->d->key_ctx,
                            .cache = r->d->cache,
                            .region = r->d->region,
-                           .global_region = is_global ? STR("us-east-1") : STR_NONE};
+                           .global_region = is_global ? STR("us-east-1") : STR_NONE,
+                           .may_be_unsigned =
+                               is_json && rest_json_takes_bytes(call->service, r->route.op)};
     rc = sigv4_verify(r->a, &o, r->rq, &auth, &key, err);
     if (rc < 0) {
         return auth_dialect(call->service, err);
@@ -152,6 +167,23 @@ static int read_params(struct run *r, struct err *err)
     }
     int rc = aws_params_parse(r->a, &r->params, r->rq->query, err);
     return rc < 0 ? rc : aws_params_parse(r->a, &r->params, body, err);
+}
+
+static int find_path(struct run *r, struct err *err)
+{
+    const struct aws_service *s = r->ep->service;
+    struct aws_call *call = &r->ans->call;
+    if (r->rq->body.n > AWS_MAX_BODY) {
+        return fail(err, -E2BIG, "RequestTooLarge", "The request body is larger than %u bytes",
+                    AWS_MAX_BODY);
+    }
+    if (r->route.op < 0) {
+        return fail(err, -ENOENT, "UnknownOperationException",
+                    "No operation has this method and path");
+    }
+    call->op = r->route.op;
+    call->op_name = r->action = str_c(aws_name(s, s->ops[call->op].name));
+    return 0;
 }
 
 static int find_op(struct run *r, struct err *err)
@@ -264,13 +296,35 @@ static int call_handler(struct run *r, aws_handler_fn fn, struct err *err)
     return rc < 0 ? rc : aws_dry_run(call, err);
 }
 
+static int encode_json(struct run *r, struct err *err)
+{
+    struct aws_answer *ans = r->ans;
+    struct rest_json_answer j;
+    int rc =
+        rest_json_encode(ans->call.service, ans->call.op, r->output, r->a, &j, &ans->body, err);
+    if (rc < 0) {
+        return rc;
+    }
+    ans->status = j.status;
+    ans->content_type = j.is_bytes ? "application/octet-stream" : "application/json";
+    for (size_t i = 0; i < j.n && ans->n_headers < AWS_ANSWER_HEADERS; i++) {
+        ans->headers[ans->n_headers++] = j.headers[i];
+    }
+    return 0;
+}
+
 static int run(struct run *r, struct err *err)
 {
     struct aws_call *call = &r->ans->call;
     struct err in_err = ERR_INIT;
     int rc = authenticate(r, err);
-    rc = rc < 0 ? rc : read_params(r, err);
-    rc = rc < 0 ? rc : find_op(r, err);
+    bool is_json = call->service && call->service->protocol == AWS_PROTOCOL_REST_JSON;
+    if (is_json) {
+        rc = rc < 0 ? rc : find_path(r, err);
+    } else {
+        rc = rc < 0 ? rc : read_params(r, err);
+        rc = rc < 0 ? rc : find_op(r, err);
+    }
     if (rc < 0) {
         return rc;
     }
@@ -278,7 +332,9 @@ static int run(struct run *r, struct err *err)
     aws_handler_fn fn = call->op < 0 ? NULL : r->ep->handlers[call->op];
     uint16_t in = call->op < 0 ? AWS_SHAPE_NONE : s->ops[call->op].in;
     r->input = new_struct(r->a, s, in);
-    int rc_in = fn ? aws_decode_unchecked(s, in, &r->params, r->a, r->input, &in_err) : 0;
+    int rc_in = !fn       ? 0
+                : is_json ? rest_json_decode(s, &r->route, r->rq, r->a, r->input, &in_err)
+                          : aws_decode_unchecked(s, in, &r->params, r->a, r->input, &in_err);
     rc = authorize(r, err);
     if (rc < 0) {
         return rc;
@@ -296,6 +352,9 @@ static int run(struct run *r, struct err *err)
     }
     call->is_dry_run = wants_dry_run(s, call->op, r->input);
     rc = call_handler(r, fn, err);
+    if (rc == 0 && is_json) {
+        return encode_json(r, err);
+    }
     return rc < 0 ? rc
                   : aws_encode(s, call->op, r->output, call->request_id, &r->ans->body, err);
 }
@@ -321,6 +380,11 @@ void aws_dispatch_run(const struct aws_dispatch *d, struct arena *a, const struc
         struct aws_error_out e = aws_error_show(ret->call.service, &ret->err);
         buf_clear(&ret->body);
         ret->status = e.status;
+        if (ret->call.service && ret->call.service->protocol == AWS_PROTOCOL_REST_JSON) {
+            ret->content_type = "application/json";
+            ret->n_headers = 1;
+            ret->headers[0] = (struct http_header){STR("x-amzn-ErrorType"), str_c(e.code)};
+        }
         aws_error_body(ret->call.service, &e, ret->call.request_id, &ret->body);
     }
 }

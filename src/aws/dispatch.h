@@ -2,7 +2,7 @@
  * decode, call, encode.
  * Not here: sockets, handlers, the store. A pure function of its inputs, but for what handlers
  *           do.
- * Order:    SigV4 -> Version and Action -> authorize() -> InvalidAction for what is not there
+ * Order:    SigV4 -> Version and Action (REST: method and path) -> authorize() -> InvalidAction for what is not there
  *           -> parameters -> handler. Nothing about operations is told to strangers.
  * Threads:  a struct aws_dispatch is constant; aws_dispatch_run() may run on any number of
  *           threads.
@@ -38,9 +38,13 @@ struct aws_dispatch {
     void *app;           /* for handlers: call->app */
 };
 
+#define AWS_ANSWER_HEADERS 8u
+
 struct aws_answer {
     int status;
     const char *content_type;
+    struct http_header headers[AWS_ANSWER_HEADERS]; /* more of them; in the arena */
+    size_t n_headers;
     struct buf body;
     /* who asked for what; call.service NULL when that was not found out */
     struct aws_call call;

@@ -1,6 +1,7 @@
 #include "aws/errors.h"
 
 #include "aws/xml_out.h"
+#include "codec/json.h"
 #include <errno.h>
 
 struct row {
@@ -35,6 +36,15 @@ static const struct row rows[] = {
     {"ServiceUnavailable", 503},
     {"RequestLimitExceeded", 503},
     {"Throttling", 400},
+    /* of the JSON protocols */
+    {"AccessDeniedException", 403},
+    {"IncompleteSignatureException", 403},
+    {"MissingAuthenticationTokenException", 403},
+    {"RequestEntityTooLargeException", 413},
+    {"SerializationException", 400},
+    {"ServiceUnavailableException", 503},
+    {"UnknownOperationException", 404},
+    {"UnrecognizedClientException", 403},
 };
 
 /* Codes with 400 that follow none of the forms below. */
@@ -164,25 +174,74 @@ static bool is_outage(const char *name)
     return false;
 }
 
+/* The same refusals have names of their own in the JSON protocols. */
+static struct aws_error_out show_json(int status, const struct err *err)
+{
+    static const struct {
+        const char *from, *to, *reason;
+        int status;
+    } names[] = {
+        {"AccessDenied", "AccessDeniedException", "UNAUTHORIZED_ACCOUNT", 403},
+        {"ExpiredToken", "ExpiredTokenException", NULL, 403},
+        {"IncompleteSignature", "IncompleteSignatureException", NULL, 403},
+        {"InvalidClientTokenId", "UnrecognizedClientException", NULL, 403},
+        {"MissingAuthenticationToken", "MissingAuthenticationTokenException", NULL, 403},
+        {"RequestTooLarge", "RequestEntityTooLargeException", NULL, 413},
+        {"SignatureDoesNotMatch", "InvalidSignatureException", NULL, 403},
+        {"ValidationError", "ValidationException", "INVALID_PARAMETER_VALUE", 400},
+    };
+    if (is_outage(err->name)) {
+        return (struct aws_error_out){
+            503, "ServiceUnavailableException",
+            "The service cannot handle the request now: try it again.", NULL};
+    }
+    if (status == 0 || strcmp(err->name, "InternalError") == 0) {
+        return (struct aws_error_out){500, "InternalServerException",
+                                      "An internal error has occurred.", NULL};
+    }
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (strcmp(err->name, names[i].from) == 0) {
+            return (struct aws_error_out){names[i].status, names[i].to, err->msg,
+                                          err->hint ? err->hint : names[i].reason};
+        }
+    }
+    return (struct aws_error_out){status, err->name, err->msg, err->hint};
+}
+
 struct aws_error_out aws_error_show(const struct aws_service *s, const struct err *err)
 {
     int status = err->name ? aws_error_status(s, err->name) : 0;
     if (err->code == -EPERM && err->name && strcmp(err->name, "AccessDenied") == 0) {
         status = 0; /* the store refused us, not the caller */
     }
+    if (s && s->protocol == AWS_PROTOCOL_REST_JSON) {
+        return show_json(status, err);
+    }
     if (is_outage(err->name)) {
-        return (struct aws_error_out){503, "Unavailable",
-                                      "The server is overloaded and can't handle the request."};
+        return (struct aws_error_out){
+            503, "Unavailable", "The server is overloaded and can't handle the request.", NULL};
     }
     if (status == 0 || strcmp(err->name, "InternalError") == 0) {
-        return (struct aws_error_out){500, "InternalError", "An internal error has occurred"};
+        return (struct aws_error_out){500, "InternalError", "An internal error has occurred",
+                                      NULL};
     }
-    return (struct aws_error_out){status, err->name, err->msg};
+    return (struct aws_error_out){status, err->name, err->msg, NULL};
 }
 
 void aws_error_body(const struct aws_service *s, const struct aws_error_out *e,
                     struct str request_id, struct buf *out)
 {
+    if (s && s->protocol == AWS_PROTOCOL_REST_JSON) {
+        struct jw w;
+        jw_init(&w, out);
+        jw_obj(&w, NULL);
+        jw_cstr(&w, "Message", e->msg);
+        if (e->reason) {
+            jw_cstr(&w, "Reason", e->reason);
+        }
+        jw_obj_end(&w);
+        return;
+    }
     buf_addc(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     if (s && s->protocol == AWS_PROTOCOL_EC2) {
         buf_addc(out, "<Response><Errors><Error>");

@@ -18,11 +18,13 @@ struct aws_error_out { /* what the client sees */
     int status;
     const char *code;
     const char *msg;
+    const char *reason; /* REST-JSON: the member Reason, or NULL */
 };
 /* Decides what is shown of 'err'. */
 struct aws_error_out aws_error_show(const struct aws_service *s, const struct err *err);
 
-/* EC2: <Response><Errors><Error><Code/><Message/></Error></Errors><RequestID/></Response>
+/* REST-JSON: {"Message": ..., "Reason": ...}: the reason is the hint of the error.
+ * EC2: <Response><Errors><Error><Code/><Message/></Error></Errors><RequestID/></Response>
  * query: <ErrorResponse
  * xmlns><Error><Type/><Code/><Message/></Error><RequestId/></ErrorResponse>; 's' NULL: the
  * query form. */

@@ -4,7 +4,9 @@
 #include "crypto/digest.h"
 #include "crypto/secret.h"
 #include <errno.h>
+#include <stdio.h>
 
+#define UNSIGNED "UNSIGNED-PAYLOAD"
 enum { MAX_CANONICAL = 4 << 20 };
 
 static int mismatch(struct err *err)
@@ -123,11 +125,17 @@ int sigv4_verify(struct arena *a, const struct sigv4_opts *o, const struct aws_h
     digest_hex(hash, sizeof(hash), payload);
     sigv4_cached_key(o->cache, key.secret, &auth, sign_key);
     rc = signature(a, rq, &auth, o->flags, sign_key, str_c(payload), want, err);
+    struct str claimed = aws_http_header(rq, "X-Amz-Content-Sha256");
+    bool is_signed = str_is_set(claimed) && !str_eqc(claimed, UNSIGNED);
+    if (rc == 0 && o->may_be_unsigned && !is_signed &&
+        !str_eq_consttime(str_c(want), auth.signature)) {
+        snprintf(payload, sizeof(payload), UNSIGNED);
+        rc = signature(a, rq, &auth, o->flags, sign_key, str_c(payload), want, err);
+    }
     secret_wipe(sign_key, sizeof(sign_key));
     if (rc < 0) {
         return rc;
     }
-    struct str claimed = aws_http_header(rq, "X-Amz-Content-Sha256");
     if (str_is_set(claimed) && !auth.is_presigned && !str_eqc(claimed, payload)) {
         return mismatch(err);
     }

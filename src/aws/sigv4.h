@@ -70,6 +70,7 @@ struct sigv4_opts {
                                  by some clients), or STR_NONE */
     struct str service;       /* "" = any */
     unsigned flags;
+    bool may_be_unsigned; /* the body: its integrity is checked by other means */
 };
 /* Everything: parse, key, scope, time, payload, signature. */
 MUST_CHECK int sigv4_verify(struct arena *a, const struct sigv4_opts *o,

@@ -115,7 +115,12 @@ struct aws_error_row {
     uint16_t status;
 };
 
-enum aws_protocol { AWS_PROTOCOL_EC2, AWS_PROTOCOL_QUERY, AWS_PROTOCOL_REST_XML };
+enum aws_protocol {
+    AWS_PROTOCOL_EC2,
+    AWS_PROTOCOL_QUERY,
+    AWS_PROTOCOL_REST_XML,
+    AWS_PROTOCOL_REST_JSON
+};
 
 struct aws_service {
     const char *name, *version, *xmlns, *signing, *id;

@@ -75,6 +75,12 @@ struct check {
 
 enum { MAX_MSGS = 10 };
 
+/* EC2 names the first thing that is wrong, the others count and name all. */
+static bool tells_all(const struct aws_service *s)
+{
+    return s->protocol == AWS_PROTOCOL_QUERY || s->protocol == AWS_PROTOCOL_REST_JSON;
+}
+
 /* "BlockDeviceMapping.1.Ebs.VolumeSize"; query says "blockDeviceMapping.1.member.ebs". */
 static void path_fmt(const struct check *c, const struct path *p, struct buf *out)
 {
@@ -84,7 +90,7 @@ static void path_fmt(const struct check *c, const struct path *p, struct buf *ou
     }
     if (!p->name) {
         buf_fmt(out, "%zu", p->idx + 1);
-    } else if (c->s->protocol == AWS_PROTOCOL_QUERY && p->name[0] >= 'A' && p->name[0] <= 'Z') {
+    } else if (tells_all(c->s) && p->name[0] >= 'A' && p->name[0] <= 'Z') {
         buf_add_char(out, (char)(p->name[0] + 32));
         buf_addc(out, p->name + 1);
     } else {
@@ -125,7 +131,7 @@ static int complain(struct check *c, const struct path *p, const char *value, co
 
 static int missing(struct check *c, const struct path *p)
 {
-    if (c->s->protocol == AWS_PROTOCOL_QUERY) {
+    if (tells_all(c->s)) {
         return complain(c, p, NULL, "Member must not be null");
     }
     AUTO_BUF name;
@@ -143,7 +149,7 @@ static int invalid(struct check *c, const struct path *p, const struct aws_shape
     bool is_hidden = (sh->flags & AWS_F_SENSITIVE) != 0 || value.n == 0;
     snprintf(shown, sizeof(shown), "%.*s", is_hidden ? 0 : (int)MIN(value.n, (size_t)128),
              value.p ? value.p : "");
-    if (c->s->protocol == AWS_PROTOCOL_QUERY) {
+    if (tells_all(c->s)) {
         return complain(c, p, shown, query);
     }
     AUTO_BUF name;
@@ -200,7 +206,7 @@ static int check_text(struct check *c, const struct path *p, const struct aws_sh
     }
     const char *pattern = aws_name(c->s, c->s->limits[sh->limit].pattern);
     int rc = check_range(c, p, sh, (double)str_utf8_len(s), s, "length");
-    if (rc == 0 && *pattern && c->s->protocol == AWS_PROTOCOL_QUERY &&
+    if (rc == 0 && *pattern && tells_all(c->s) &&
         pattern_match(pattern, s) == PATTERN_DIFFERS) {
         char what[256];
         snprintf(what, sizeof(what), "Member must satisfy regular expression pattern: %s",

@@ -18,7 +18,7 @@ struct gw {
     struct kv *kv;
     struct view *view; /* of spec/, status/, node/, claim/ */
     struct identity *identity;
-    struct rpc_client *compute;
+    struct rpc_client *compute, *viperblock;
 };
 
 /* The gateway that a call came in on. */

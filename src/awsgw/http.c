@@ -105,14 +105,15 @@ static void job_work(void *ctx)
     struct aws_answer ans;
     aws_dispatch_run(j->h->dispatch, j->arena, &rq, &ans);
     log_answer(&ans);
-    const struct http_header headers[] = {
+    struct http_header headers[3 + AWS_ANSWER_HEADERS] = {
         {STR("Content-Type"), str_c(ans.content_type)},
         {STR("x-amzn-RequestId"), ans.call.request_id},
         {STR("Cache-Control"), STR("no-cache, no-store")},
     };
+    memcpy(headers + 3, ans.headers, ans.n_headers * sizeof(*headers));
     const struct http_answer answer = {.status = ans.status,
                                        .headers = headers,
-                                       .n_headers = ARRAY_LEN(headers),
+                                       .n_headers = 3 + ans.n_headers,
                                        .body = buf_str(&ans.body)};
     http_respond(j->req, &answer);
     aws_answer_done(&ans);

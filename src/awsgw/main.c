@@ -30,6 +30,7 @@ LOG_MODULE("awsgw");
 #define MAX_RELAYED         1024 /* connections to predastore */
 
 #define HANDLER_ROW(op, fn) [op] = fn,
+static const aws_handler_fn ebs_handlers[EBS_OP_N] = {EBS_OPS_IMPLEMENTED(HANDLER_ROW)};
 static const aws_handler_fn ec2_handlers[EC2_OP_N] = {EC2_OPS_IMPLEMENTED(HANDLER_ROW)};
 static const aws_handler_fn sts_handlers[STS_OP_N] = {STS_OPS_IMPLEMENTED(HANDLER_ROW)};
 #undef HANDLER_ROW
@@ -43,7 +44,7 @@ struct gateway {
     struct pool *pool;
     struct tls_server *tls;
     struct aws_dispatch dispatch;
-    struct aws_endpoint endpoints[2];
+    struct aws_endpoint endpoints[3];
     struct gw_http *http;
     struct admin *admin;
     struct metrics *metrics;    /* NULL: none are wanted */
@@ -130,6 +131,8 @@ static int open_store(struct gateway *g, struct err *err)
         return r;
     }
     g->gw.compute = rpc_client_new(config_run_path(g->arena, c, "compute.sock"), NULL, NULL);
+    g->gw.viperblock =
+        rpc_client_new(config_run_path(g->arena, c, "viperblock.sock"), NULL, NULL);
     return admin_ensure_defaults(&g->gw, err);
 }
 
@@ -137,6 +140,7 @@ static int make_dispatch(struct gateway *g, struct err *err)
 {
     g->endpoints[0] = (struct aws_endpoint){&aws_service_ec2, ec2_handlers};
     g->endpoints[1] = (struct aws_endpoint){&aws_service_sts, sts_handlers};
+    g->endpoints[2] = (struct aws_endpoint){&aws_service_ebs, ebs_handlers};
     g->dispatch.endpoints = g->endpoints;
     g->dispatch.n_endpoints = ARRAY_LEN(g->endpoints);
     g->dispatch.region = str_c(g->cfg->region);
@@ -221,6 +225,9 @@ static void stop(struct gateway *g)
     identity_close(g->gw.identity);
     if (g->gw.compute) {
         rpc_client_free(g->gw.compute);
+    }
+    if (g->gw.viperblock) {
+        rpc_client_free(g->gw.viperblock);
     }
     if (g->gw.kv) {
         kv_close(g->gw.kv);

@@ -5,6 +5,8 @@
  * Memory:   outputs live in call->arena.
  * Errors:   names of AWS's error codes; see aws/errors.h. */
 #pragma once
+#include "aws/api/ebs.h"
+#include "aws/api/ebs_handlers.h"
 #include "aws/api/ec2.h"
 #include "aws/api/ec2_handlers.h"
 #include "aws/api/sts.h"

@@ -106,6 +106,7 @@ static int check(struct snap_job *j, const char **ret_why, struct err *err)
     uint8_t digest[SHA256_SIZE];
     size_t size = 0;
     uint64_t n = 0;
+    buf_init(&sum, 256);
     int rc = path_of(j->vb, j->spec->id, path, err);
     rc = rc != 0 ? rc
                  : file_read(path, MAX_NOTES + sizeof(struct ebs_entry), &text, &size, NULL);
@@ -118,7 +119,6 @@ static int check(struct snap_job *j, const char **ret_why, struct err *err)
         *ret_why = "the number of changed blocks is not that of the blocks written";
         return 1;
     }
-    buf_init(&sum, 256);
     base64_encode(str_n((const char *)digest, sizeof(digest)), &sum);
     if (j->spec->checksum.n > 0 && !str_eq(j->spec->checksum, buf_str(&sum))) {
         *ret_why = "the checksum is not that of the blocks written";

@@ -166,11 +166,11 @@ def extract(base, service):
     model = load(base, service, 'service-2.json')
     pages = load(base, service, 'paginators-1.json').get('pagination', {})
     meta = model['metadata']
-    rest = meta['protocol'] == 'rest-xml'
+    rest = meta['protocol'] in ('rest-xml', 'rest-json')
     # json services name their target and version differently; what is there is written down.
     out = [f'service {service}', f'source botocore {botocore_version()}', f'version {meta["apiVersion"]}', f'protocol {meta["protocol"]}']
     out += [f'xmlns {meta["xmlNamespace"]}'] if 'xmlNamespace' in meta else []
-    out += [f'xmlns {rest_namespace(model)}'] if rest and 'xmlNamespace' not in meta else []
+    out += [f'xmlns {rest_namespace(model)}'] if meta['protocol'] == 'rest-xml' and 'xmlNamespace' not in meta else []
     out += [f'id {meta["serviceId"]}', f'signing {meta.get("signingName", meta["endpointPrefix"])}', '']
     out += [op_line(n, model['operations'][n], pages, rest) for n in sorted(model['operations'])]
     out.append('')

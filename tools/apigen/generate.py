@@ -48,7 +48,8 @@ class Gen:
         self.pool = Pool()
         self.names = sorted(api.shapes)
         self.idx = {n: i for i, n in enumerate(self.names)}
-        self.is_ec2, self.is_rest = api.head['protocol'] == 'ec2', api.head['protocol'] == 'rest-xml'
+        self.is_ec2, self.is_rest = api.head['protocol'] == 'ec2', api.head['protocol'].startswith('rest-')
+        self.is_json = api.head['protocol'] == 'rest-json'
 
     def tag(self, name):
         return f'{self.svc}_{snake(name)}'
@@ -285,7 +286,7 @@ class Gen:
                        f'{inp}, {out}, AWS_OP_{o.state.upper()}, {int(o.unsigned)}, {self.rest_op(o)}}}')
         for _, code, status in sorted(set(('', c, st) for _, c, st in self.api.errors), key=lambda e: e[1].encode()):
             errors.append(f'    {{{add(code)}, {status}}}')
-        routes = self.routes() if self.is_rest else []
+        routes = self.routes() if self.is_rest and not self.is_json else []
         yield f'/* Made by tools/apigen from {svc}.api and {svc}.ops. */'
         yield f'#include "{self.header_name}"'
         yield '#include <stddef.h>'
@@ -307,7 +308,7 @@ class Gen:
         for k, v in (('name', svc), ('version', h['version']), ('xmlns', h.get('xmlns', '')), ('signing', h['signing']),
                      ('id', h['id'])):
             yield f'    .{k} = "{v}",'
-        yield f'    .protocol = AWS_PROTOCOL_{"EC2" if self.is_ec2 else "REST_XML" if self.is_rest else "QUERY"},'
+        yield f'    .protocol = AWS_PROTOCOL_{h["protocol"].upper().replace("-", "_")},'
         yield '    .pool = pool, .members = members, .by_in = by_in, .enums = enums, .limits = limits, .shapes = shapes,'
         yield '    .ops = ops, .errors = errors,'
         if self.is_rest:
@@ -342,7 +343,7 @@ def main(argv):
     read_ops(ops_path, api)
     full = os.path.abspath(out_h).replace(os.sep, '/')
     g = Gen(api, full[full.rindex('/aws/') + 1:])
-    if api.head['protocol'] not in ('ec2', 'query', 'rest-xml'):
+    if api.head['protocol'] not in ('ec2', 'query', 'rest-json', 'rest-xml'):
         sys.exit(f'{api_path}: no codec for protocol {api.head["protocol"]}')
     if len(g.names) >= NONE:
         sys.exit(f'{api_path}: too many shapes')

@@ -9,7 +9,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from apifile import read_api, read_ops  # noqa: E402
 
-TITLES = {'ec2': 'EC2', 'iam': 'IAM', 's3': 'S3', 'sts': 'STS'}
+TITLES = {'ebs': 'EBS direct APIs', 'ec2': 'EC2', 'iam': 'IAM', 's3': 'S3', 'sts': 'STS'}
 
 
 def lines(api_dir, services):
