@@ -120,8 +120,8 @@ bool janitor_image(struct step *s, const struct view_entry *e)
     }
     const struct image_status *st =
         REC(image_status, store_status(s->gw, s->a, "image", i->account, i->id));
-    if (st && !str_eqc(st->state, "deregistered")) {
-        return false;
+    if (!st || !str_eqc(st->state, "deregistered")) {
+        return false; /* the block service lets go of its base first */
     }
     txn_delete(s->t, e);
     txn_delete_key(s->t, key_status(s->a, "image", i->account, i->id));
@@ -163,7 +163,8 @@ bool janitor_imaging(struct step *s, const struct view_entry *e)
 
 /* ---- snapshots ---- */
 
-/* Its volume has all bytes, or will never have them. */
+/* Its volume is made: bytes that it still needs are kept for it without their name. Or it will
+ * never be. */
 static bool has_served(struct step *s, const struct snapshot *snap)
 {
     struct entries all = store_list(s->gw, s->a, "volume", snap->account);
@@ -174,8 +175,7 @@ static bool has_served(struct step *s, const struct snapshot *snap)
         }
         const struct volume_status *st =
             REC(volume_status, store_status(s->gw, s->a, "volume", v->account, v->id));
-        bool is_full = st && str_eqc(st->state, "available") && st->absent == 0;
-        if (!is_full && !(st && str_eqc(st->state, "error"))) {
+        if (!st || (!str_eqc(st->state, "available") && !str_eqc(st->state, "error"))) {
             return false;
         }
     }

@@ -263,6 +263,11 @@ static void test_an_image_that_was_deregistered_frees_the_instance(void **state)
     put_tags(a, AMI);
     put_state(a, "stopped", 2);
     turn_until_idle();
+    assert_non_null(image(a)); /* the block service has not let go of its base */
+    assert_str(instance(a)->want, INSTANCE_WANT_RUNNING);
+    const struct image_status gone = {.id = AMI, .state = STR("deregistered")};
+    put(a, key_status(a, "image", ACCOUNT, AMI), &image_status_desc, &gone);
+    turn_until_idle();
     assert_null(image(a));
     assert_false(store_has(&gw, key_spec(a, "tags", ACCOUNT, AMI)));
     assert_str(instance(a)->want, INSTANCE_WANT_RUNNING);
@@ -297,7 +302,7 @@ static void test_a_deleted_snapshot_is_forgotten_when_its_bytes_are_gone(void **
     assert_false(store_has(&gw, key_status(a, "snapshot", ACCOUNT, s.id)));
 }
 
-static void test_the_snapshot_of_a_copy_goes_when_the_copy_is_whole(void **state)
+static void test_the_snapshot_of_a_copy_goes_when_the_copy_is_made(void **state)
 {
     struct arena *a = *state;
     struct snapshot s = {
@@ -307,15 +312,16 @@ static void test_the_snapshot_of_a_copy_goes_when_the_copy_is_whole(void **state
                        .want = STR("present"),
                        .snapshot_id = s.id,
                        .source_volume_id = STR("vol-1")};
-    struct volume_status st = {.id = v.id, .state = STR("available"), .absent = 4096};
+    struct volume_status st = {.id = v.id, .state = STR("creating")};
     put(a, key_spec(a, "snapshot", ACCOUNT, s.id), &snapshot_desc, &s);
     put(a, key_spec(a, "volume", ACCOUNT, v.id), &volume_desc, &v);
     turn_until_idle();
     assert_str(snapshot(a, "snap-9")->want, "present");
     put(a, key_status(a, "volume", ACCOUNT, v.id), &volume_status_desc, &st);
     turn_until_idle();
-    assert_str(snapshot(a, "snap-9")->want, "present"); /* it is still being filled */
-    st.absent = 0;
+    assert_str(snapshot(a, "snap-9")->want, "present");
+    st.state = STR("available");
+    st.absent = 4096; /* kept for it by the block service */
     put(a, key_status(a, "volume", ACCOUNT, v.id), &volume_status_desc, &st);
     turn_until_idle();
     assert_str(snapshot(a, "snap-9")->want, "deleted");
@@ -334,7 +340,7 @@ int main(void)
         T(test_an_image_that_was_deregistered_frees_the_instance),
         T(test_tags_of_an_image_that_somebody_else_forgot_go),
         T(test_a_deleted_snapshot_is_forgotten_when_its_bytes_are_gone),
-        T(test_the_snapshot_of_a_copy_goes_when_the_copy_is_whole),
+        T(test_the_snapshot_of_a_copy_goes_when_the_copy_is_made),
 #undef T
     };
     struct tmpdir dir;

@@ -114,7 +114,7 @@ struct snapshot { /* spec/snapshot/<account>/<id> */
     bool is_complete_wanted; /* ebs: CompleteSnapshot was called, with: */
     uint64_t changed_blocks;
     struct str checksum; /* base64 SHA-256 LINEAR, "" = not given */
-    bool is_hidden;      /* a step of CopyVolumes: goes when its volume has all bytes */
+    bool is_hidden;      /* a step of CopyVolumes: goes when its volume is made */
     struct str state;    /* of records before version 2: "completed"; see status */
 };
 extern const struct rec_desc snapshot_desc;
