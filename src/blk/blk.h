@@ -53,6 +53,7 @@ struct blk_req {
     int rc;
     uint64_t start_ns, state[8]; /* 'state' belongs to the layer that holds the request now */
     void *buf;                   /* bounce buffer of the pool, or NULL */
+    struct iovec own;            /* the maker's, for an iov of one piece */
 };
 
 struct blk_ops {

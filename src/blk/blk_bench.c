@@ -199,8 +199,7 @@ static void raw_done(struct run *run, struct io_uring *ring, struct slot *s, uin
 static void raw(struct run *run, uint64_t ns, struct figures *ret)
 {
     struct io_uring ring;
-    struct io_uring_params p = {.flags =
-                                    IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN};
+    struct io_uring_params p = {.flags = IORING_SETUP_COOP_TASKRUN};
     if (io_uring_queue_init_params(256, &ring, &p)) {
         exit(1);
     }

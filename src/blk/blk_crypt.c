@@ -11,8 +11,7 @@
 #include <sys/mman.h>
 
 #define N_LANES    32u
-/* Of a write at once: what was encrypted is still in the processor's cache when it is copied out,
- * and the disk has something to do while the next part is encrypted. */
+/* Of a write at once: the disk has something to do while the next part is encrypted. */
 #define WRITE_PART (256u << 10)
 
 /* Cipher contexts: a queue uses the one its address points to, or the next that is free. */
@@ -32,19 +31,20 @@ enum crypt_step {
     STEP_READ_ALL,  /* whole pages, into the guest's memory, decrypted there */
     STEP_READ_PART, /* into the buffer */
     STEP_OLD,       /* the page that a write changes in part */
-    STEP_WRITE,     /* the buffer, encrypted */
+    STEP_CHANGED,   /* that page, encrypted again */
+    STEP_WRITE, /* whole pages, encrypted: several parts at once, each in a child's buffer */
+    STEP_SYNC,  /* all parts of a FUA write are there */
 };
 
 struct crypt_io {
     struct crypt *c; /* first */
-    uint64_t pos;    /* bytes that are done */
+    uint64_t pos;    /* bytes that are done, or under way (STEP_WRITE) */
     uint32_t n;      /* bytes of this part, whole pages */
+    uint16_t n_under;
+    int16_t rc; /* of a part that failed while others are under way */
     uint8_t step;
-    bool is_locked, is_alone;
-    union {
-        struct blk_lock_wait wait; /* until it is locked */
-        struct iovec iov;          /* of the buffer */
-    };
+    bool is_locked, is_alone, is_waiting;
+    struct blk_lock_wait wait;
 };
 _Static_assert(sizeof(struct crypt_io) <= sizeof(((struct blk_req *)0)->state),
                "state is full");
@@ -138,11 +138,7 @@ static int decrypt_iov(struct crypt *c, struct blk_req *r)
 /* ---- the life of a request ---- */
 
 static void go_on(struct blk_req *r);
-
-static void again(void *ctx)
-{
-    go_on(ctx);
-}
+static void again(void *ctx);
 
 static void over(struct blk_req *r, int rc)
 {
@@ -172,6 +168,7 @@ static size_t part_bytes(const struct blk_req *r, const struct crypt_io *s, size
 
 static void child_done(struct blk_req *child, int rc);
 
+/* The part that 'n' says, at 'pos'. */
 static void send_part(struct blk_req *r, struct blk_req *child, enum blk_op op)
 {
     struct crypt_io *s = crypt_io(r);
@@ -183,18 +180,18 @@ static void send_part(struct blk_req *r, struct blk_req *child, enum blk_op op)
         child->iov = r->iov;
         child->n_iov = r->n_iov;
     } else {
-        s->iov = (struct iovec){r->buf, s->n};
+        child->own = (struct iovec){s->step == STEP_WRITE ? child->own.iov_base : r->buf, s->n};
         child->off = part_off(r, s);
         child->len = s->n;
-        child->iov = &s->iov;
+        child->iov = &child->own;
         child->n_iov = 1;
-        size_t skip = 0;
-        if (op == BLK_WRITE && s->pos + part_bytes(r, s, &skip) >= r->len) {
-            child->flags |= r->flags & BLK_FUA; /* the last one's sync is for all of them */
-        }
+    }
+    if ((s->step == STEP_WRITE || s->step == STEP_CHANGED) && s->n >= r->len) {
+        child->flags |= r->flags & BLK_FUA; /* the only part: no flush of its own is needed */
     }
     child->done = child_done;
     child->ctx = r;
+    s->n_under++;
     blk_submit(s->c->layer.below, child);
 }
 
@@ -229,46 +226,121 @@ static void plan(struct blk_req *r)
                : (uint32_t)MIN((end - lo) & ~(uint64_t)(BLK_PAGE - 1), (uint64_t)WRITE_PART);
 }
 
-static bool has_buffer(struct blk_req *r)
-{
-    if (!r->buf && crypt_io(r)->step != STEP_READ_ALL) {
-        size_t want = (size_t)MIN(r->len + 2 * BLK_PAGE, BLK_BUFFER);
-        if (((r->off | r->len) & (BLK_PAGE - 1)) == 0) {
-            want = (size_t)MIN(r->len, WRITE_PART);
-        }
-        r->buf = blk_buffer_get_size(r->q, BLK_CRYPT, want);
-        return r->buf != NULL;
-    }
-    return true;
-}
-
-/* The next part: everything it needs first, so that nothing is half begun. */
-static void go_on(struct blk_req *r)
+/* What the next part needs, or nothing: so that nothing is half begun. */
+static struct blk_req *get_child(struct blk_req *r)
 {
     struct crypt_io *s = crypt_io(r);
-    if (s->pos >= r->len) {
-        over(r, 0);
+    if (s->step == STEP_READ_PART || s->step == STEP_OLD) {
+        size_t want = s->step == STEP_OLD && r->len <= BLK_SMALL
+                          ? BLK_PAGE
+                          : (size_t)MIN(r->len + 2 * BLK_PAGE, BLK_BUFFER);
+        r->buf = r->buf ? r->buf : blk_buffer_get_size(r->q, BLK_CRYPT, want);
+        if (!r->buf) {
+            return NULL;
+        }
+    }
+    void *buf = s->step == STEP_WRITE ? blk_buffer_get_size(r->q, BLK_CRYPT, s->n) : NULL;
+    if (s->step == STEP_WRITE && !buf) {
+        return NULL;
+    }
+    struct blk_req *child = blk_req_get_tier(r->q, BLK_CRYPT);
+    if (child) {
+        child->own.iov_base = buf;
+    } else if (buf) {
+        blk_buffer_put(r->q, buf);
+    }
+    return child;
+}
+
+static void put_child(struct blk_req *r, struct blk_req *child)
+{
+    const struct crypt_io *s = crypt_io(r);
+    if (s->step == STEP_WRITE) {
+        blk_buffer_put(child->q, child->own.iov_base);
+    }
+    blk_req_put(child);
+}
+
+/* One part of whole pages, encrypted into the child's buffer. */
+static int fill_part(struct blk_req *r, const struct blk_req *child)
+{
+    struct crypt_io *s = crypt_io(r);
+    char *buf = child->own.iov_base;
+    if (r->op == BLK_WRITE) {
+        return encrypt_iov(s->c, r, s->pos, buf, s->n);
+    }
+    memset(buf, 0, s->n);
+    return run(s->c, r->q, true, part_off(r, s), buf, buf, s->n);
+}
+
+/* All parts were sent and are back. */
+static void finish(struct blk_req *r)
+{
+    struct crypt_io *s = crypt_io(r);
+    bool is_part_of_it = s->step == STEP_SYNC || s->n >= r->len;
+    if (s->rc || r->op == BLK_READ || !(r->flags & BLK_FUA) || is_part_of_it) {
+        over(r, s->rc);
         return;
     }
-    plan(r);
-    struct blk_req *child = has_buffer(r) ? blk_req_get_tier(r->q, BLK_CRYPT) : NULL;
+    struct blk_req *child = blk_req_get_tier(r->q, BLK_CRYPT);
     if (!child) {
+        s->is_waiting = true;
         blk_queue_wait_tier(r->q, BLK_CRYPT, again, r);
         return;
     }
-    int rc = 0;
-    if (s->step == STEP_WRITE && r->op == BLK_WRITE) {
-        rc = encrypt_iov(s->c, r, s->pos, r->buf, s->n);
-    } else if (s->step == STEP_WRITE) {
-        memset(r->buf, 0, s->n);
-        rc = run(s->c, r->q, true, part_off(r, s), r->buf, r->buf, s->n);
+    s->step = STEP_SYNC;
+    child->op = BLK_FLUSH;
+    child->done = child_done;
+    child->ctx = r;
+    s->n_under++;
+    blk_submit(s->c->layer.below, child);
+}
+
+/* Sends parts: of whole pages to write as many as there are buffers, else one at a time. */
+static void go_on(struct blk_req *r)
+{
+    struct crypt_io *s = crypt_io(r);
+    while (s->pos < r->len && !s->rc) {
+        enum crypt_step before = (enum crypt_step)s->step;
+        uint32_t n_before = s->n;
+        plan(r);
+        if (s->n_under > 0 && s->step != STEP_WRITE) {
+            s->step = (uint8_t)before; /* after those that are under way */
+            s->n = n_before;
+            return;
+        }
+        struct blk_req *child = get_child(r);
+        if (!child) {
+            if (!s->is_waiting) {
+                s->is_waiting = true;
+                blk_queue_wait_tier(r->q, BLK_CRYPT, again, r);
+            }
+            return;
+        }
+        if (s->step != STEP_WRITE) {
+            send_part(r, child, BLK_READ);
+            return;
+        }
+        int rc = fill_part(r, child);
+        if (rc) {
+            put_child(r, child);
+            s->rc = (int16_t)rc;
+            break;
+        }
+        uint64_t next = s->pos + s->n;
+        send_part(r, child, BLK_WRITE);
+        s->pos = next;
     }
-    if (rc) {
-        blk_req_put(child);
-        over(r, rc);
-        return;
+    if (s->n_under == 0) {
+        finish(r);
     }
-    send_part(r, child, s->step == STEP_WRITE ? BLK_WRITE : BLK_READ);
+}
+
+static void again(void *ctx)
+{
+    struct blk_req *r = ctx;
+    crypt_io(r)->is_waiting = false;
+    go_on(r);
 }
 
 /* The old page is here: decrypt, change, encrypt, write. */
@@ -285,39 +357,56 @@ static void old_done(struct blk_req *r)
         over(r, rc);
         return;
     }
-    s->step = STEP_WRITE;
+    s->step = STEP_CHANGED;
     struct blk_req *child = blk_req_get_tier(r->q, BLK_CRYPT);
     assert(child); /* the one of the read came back just now */
     send_part(r, child, BLK_WRITE);
+}
+
+/* Bytes of the guest that came in a part of pages. */
+static void part_read(struct blk_req *r)
+{
+    struct crypt_io *s = crypt_io(r);
+    size_t skip = 0;
+    int rc = run(s->c, r->q, false, part_off(r, s), r->buf, r->buf, s->n);
+    if (rc) {
+        over(r, rc);
+        return;
+    }
+    size_t n = part_bytes(r, s, &skip);
+    blk_iov_write(r->iov, r->n_iov, s->pos, (char *)r->buf + skip, n);
+    s->pos += n;
+    go_on(r);
 }
 
 static void child_done(struct blk_req *child, int rc)
 {
     struct blk_req *r = child->ctx;
     struct crypt_io *s = crypt_io(r);
-    size_t skip = 0, n = 0;
-    blk_req_put(child);
-    if (rc) {
-        over(r, rc);
+    size_t skip = 0;
+    put_child(r, child);
+    s->n_under--;
+    if (rc && !s->rc) {
+        s->rc = (int16_t)rc;
+    }
+    if (s->rc) {
+        if (s->n_under == 0 && !s->is_waiting) {
+            over(r, s->rc);
+        }
         return;
     }
     switch (s->step) {
     case STEP_READ_ALL: over(r, decrypt_iov(s->c, r)); break;
     case STEP_OLD: old_done(r); break;
-    case STEP_READ_PART:
-        rc = run(s->c, r->q, false, part_off(r, s), r->buf, r->buf, s->n);
-        if (rc) {
-            over(r, rc);
-            break;
-        }
-        n = part_bytes(r, s, &skip);
-        blk_iov_write(r->iov, r->n_iov, s->pos, (char *)r->buf + skip, n);
-        s->pos += n;
+    case STEP_READ_PART: part_read(r); break;
+    case STEP_CHANGED:
+        s->pos += part_bytes(r, s, &skip);
         go_on(r);
         break;
     default:
-        s->pos += part_bytes(r, s, &skip);
-        go_on(r);
+        if (!s->is_waiting) {
+            go_on(r);
+        }
         break;
     }
 }
@@ -337,9 +426,7 @@ static void submit(struct blk_layer *l, struct blk_req *r)
         return;
     }
     struct crypt_io *s = crypt_io(r);
-    s->c = c;
-    s->pos = 0;
-    s->is_locked = false;
+    *s = (struct crypt_io){.c = c};
     r->buf = NULL;
     if (r->op != BLK_READ) {
         s->is_alone = ((r->off | r->len) & (BLK_PAGE - 1)) != 0;

@@ -212,6 +212,23 @@ static void test_zeroes_are_zeros_and_not_holes(void **state)
     close_world(&cw);
 }
 
+/* However many parts a FUA write has: they share one sync, after the last of them. */
+static void test_one_sync_for_a_fua_write(void **state)
+{
+    static const uint64_t len[] = {4096, 512, 256u << 10, (256u << 10) + 512, BLK_MAX_LEN};
+    struct crypt_world cw;
+    char *p = calloc(1, BLK_MAX_LEN);
+    open_world(&cw, NULL);
+    for (size_t i = 0; i < ARRAY_LEN(len); i++) {
+        struct blk_file_stats st;
+        assert_int_equal(world_io(&cw.w, BLK_WRITE, BLK_FUA, 512 * (i % 2), p, len[i]), 0);
+        blk_file_stats(cw.w.top->below, &st);
+        assert_int_equal(st.n_syncs, i + 1);
+    }
+    free(p);
+    close_world(&cw);
+}
+
 /* Many large requests with few buffers and few requests: they wait for each other and all end. */
 static void test_nothing_locks_up_when_pools_are_empty(void **state)
 {
@@ -376,6 +393,7 @@ int main(void)
         cmocka_unit_test(test_pieces),
         cmocka_unit_test(test_no_plain_text_on_the_disk),
         cmocka_unit_test(test_zeroes_are_zeros_and_not_holes),
+        cmocka_unit_test(test_one_sync_for_a_fua_write),
         cmocka_unit_test(test_nothing_locks_up_when_pools_are_empty),
         cmocka_unit_test(test_two_writers_of_half_blocks),
         cmocka_unit_test(test_bad_keys_and_sizes),
