@@ -394,6 +394,38 @@ int compact_turn(struct compact *c, uint64_t *ret_freed, struct err *err)
     return rc < 0 ? rc : 0;
 }
 
+int compact_give_up(struct compact *c, uint64_t segment, struct err *err)
+{
+    struct inums done = {0};
+    struct err why = ERR_INIT;
+    pthread_mutex_lock(&c->turn);
+    int rc = olog_segments(c->s->log, &c->segs, &c->n_segs);
+    rc = rc < 0 ? fail(err, rc, "OutOfMemory", "no memory for segments") : 0;
+    for (size_t i = 0; i < c->n_segs && rc == 0; i++) {
+        if (c->segs[i].segment != segment || c->segs[i].last_lsn == 0) {
+            continue;
+        }
+        c->is_forced = true;
+        rc = walk(c, &c->segs[i], false, &why);
+        c->is_forced = false;
+        if (rc == -EUCLEAN) { /* that is why */
+            rc = 0;
+        }
+        rc = rc < 0 ? fail(err, rc, why.name, "%s", why.msg) : 0;
+        if (rc == 0) {
+            inums_get(&done, segment);
+            rc = remove_segments(c, &done, err);
+        }
+        break;
+    }
+    vec_free(&done.v);
+    free(c->segs);
+    c->segs = NULL;
+    c->n_segs = 0;
+    pthread_mutex_unlock(&c->turn);
+    return rc;
+}
+
 static void tick(void *ctx)
 {
     struct compact *c = ctx;

@@ -35,6 +35,10 @@ struct olog_opts {
     unsigned n_copies;     /* m + 1 */
     uint32_t segment_size; /* 0 = 64 MiB; tests: from 64 KiB */
     bool is_sync_off;      /* measurements only */
+    /* An operator said so: what is lost is done without, and the log takes records again. What is
+     * damaged stays in olog_damage(): copy forward what is left of those segments, and remove
+     * them. */
+    bool is_accepting;
 };
 /* Finds the end as the format says (torn tail, or damage), repairs copies, replays from
  * 'from_lsn' (0 = all) through 'fn', then begins a new segment. With damage the log opens
@@ -44,6 +48,13 @@ MUST_CHECK int olog_open(const struct olog_opts *o, uint64_t from_lsn, olog_fn f
 void olog_close(struct olog *l); /* like olog_idle(); NULL is fine */
 bool olog_is_readonly(const struct olog *l);
 const char *olog_why(const struct olog *l); /* read-only because; "" */
+/* What the start has found; the first OLOG_DAMAGE_MAX of it. */
+#define OLOG_DAMAGE_MAX 256u
+struct olog_damage {
+    uint64_t segment; /* 0: of no one segment */
+    char what[120];
+};
+const struct olog_damage *olog_damage(const struct olog *l, size_t *ret_n);
 uint64_t olog_next_lsn(const struct olog *l);
 uint64_t olog_synced_lsn(const struct olog *l);
 

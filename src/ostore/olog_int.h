@@ -56,7 +56,8 @@ struct olog {
     struct fault_fs *fs;
     unsigned n_copies;
     uint32_t segment_size;
-    bool is_sync_off;
+    bool is_sync_off, is_accepting;
+    VEC(struct olog_damage) damage; /* of the start */
     uint8_t log_id[LOG_ID_SIZE];
 
     pthread_mutex_t lock;

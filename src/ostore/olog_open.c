@@ -5,6 +5,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -32,6 +34,31 @@ static uint32_t ok_drives(const struct olog *l)
         bits |= drives_state(l->drives, i) == DRIVE_OK ? 1u << i : 0;
     }
     return bits;
+}
+
+/* The log goes read-only, but when an operator has accepted it. */
+static void damaged(struct opening *o, int code, uint64_t segment, const char *fmt, ...)
+    PRINTF_LIKE(4, 5);
+static void damaged(struct opening *o, int code, uint64_t segment, const char *fmt, ...)
+{
+    struct olog *l = o->l;
+    struct olog_damage d = {.segment = segment};
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(d.what, sizeof(d.what), fmt, ap);
+    va_end(ap);
+    if (l->damage.n < OLOG_DAMAGE_MAX) {
+        vec_push(&l->damage, d);
+    }
+    if (!l->is_accepting) {
+        (void)olog_fail_readonly(l, code, NULL, "%s", d.what);
+    }
+}
+
+const struct olog_damage *olog_damage(const struct olog *l, size_t *ret_n)
+{
+    *ret_n = l->damage.n;
+    return l->damage.v;
 }
 
 /* --- finding --- */
@@ -166,9 +193,11 @@ static int settle_header(struct opening *o, struct seen *s, bool is_newest, stru
         }
     }
     if (stale & ok) {
-        (void)olog_fail_readonly(l, -EUCLEAN, NULL, "copies of segment %llu are not the same",
-                                 (unsigned long long)s->number);
-        return 0;
+        damaged(o, -EUCLEAN, s->number, "copies of segment %llu are not the same",
+                (unsigned long long)s->number);
+        if (!l->is_accepting) {
+            return 0;
+        }
     }
     if (stale) {
         drop_stale(o, s, stale);
@@ -185,6 +214,26 @@ static int settle_header(struct opening *o, struct seen *s, bool is_newest, stru
         }
     }
     return 0;
+}
+
+/* Nothing of it can be read; the bytes are kept for whoever wants to try. */
+static void set_aside(struct opening *o, const struct seen *s)
+{
+    struct olog *l = o->l;
+    char name[SEG_NAME_SIZE], aside[SEG_NAME_SIZE + 8];
+    seg_name(s->number, false, name);
+    (void)snprintf(aside, sizeof(aside), "lost-%s", name);
+    for (unsigned i = 0; i < DRIVES_MAX; i++) {
+        if (s->drives & 1u << i) {
+            int dir = drives_dir(l->drives, i, DRIVE_LOG);
+            int rc = fault_rename(l->fs, dir, name, aside);
+            rc = rc < 0 ? rc : fault_sync_dir(l->fs, dir);
+            if (rc < 0) {
+                drives_fault(l->drives, i, rc, "setting a lost log segment aside");
+            }
+        }
+    }
+    olog_cache_drop(l, s->number, s->drives);
 }
 
 static int settle_headers(struct opening *o, struct err *err)
@@ -208,8 +257,11 @@ static int settle_headers(struct opening *o, struct err *err)
             return rc;
         }
         if (!s->has_header) { /* its name says that it had one, durably */
-            (void)olog_fail_readonly(l, -EUCLEAN, NULL, "segment %llu has no header",
-                                     (unsigned long long)s->number);
+            damaged(o, -EUCLEAN, s->number, "segment %llu has no header",
+                    (unsigned long long)s->number);
+            if (l->is_accepting) {
+                set_aside(o, s);
+            }
             vec_remove(&o->v, i);
             continue;
         }
@@ -300,10 +352,9 @@ static int walk(struct opening *o, const struct seen *s, struct scan_range *r, s
     }
     scan_done(&scan);
     if (rc == 0 && r->n_lost > 0) {
-        (void)olog_fail_readonly(
-            l, -EUCLEAN, NULL, "lsn %llu and %llu more of segment %llu are lost",
-            (unsigned long long)r->lost_lsn, (unsigned long long)(r->n_lost - 1),
-            (unsigned long long)s->number);
+        damaged(o, -EUCLEAN, s->number, "lsn %llu and %llu more of segment %llu are lost",
+                (unsigned long long)r->lost_lsn, (unsigned long long)(r->n_lost - 1),
+                (unsigned long long)s->number);
     }
     return rc;
 }
@@ -362,13 +413,12 @@ static int walk_all(struct opening *o, struct err *err)
             r.end = end.end;
             r.last_lsn = end.last_lsn;
             if (!next) {
-                (void)olog_fail_readonly(l, -EUCLEAN, NULL,
-                                         "segment %llu is closed and none follows",
-                                         (unsigned long long)s->number);
+                damaged(o, -EUCLEAN, 0, "segment %llu is closed and none follows",
+                        (unsigned long long)s->number);
             }
         } else if (next) {
-            (void)olog_fail_readonly(l, -EUCLEAN, NULL, "segment %llu has no end",
-                                     (unsigned long long)s->number);
+            damaged(o, -EUCLEAN, s->number, "segment %llu has no end",
+                    (unsigned long long)s->number);
         }
         if (!r.is_closed || r.last_lsn >= o->from_lsn) {
             int rc = walk(o, s, &r, err);
@@ -401,8 +451,8 @@ static int go_on(struct opening *o, struct err *err)
     }
     atomic_store(&l->next_lsn, next);
     if (o->from_lsn > next) {
-        (void)olog_fail_readonly(l, -EUCLEAN, NULL, "the log ends before lsn %llu",
-                                 (unsigned long long)o->from_lsn);
+        damaged(o, -EUCLEAN, 0, "the log ends before lsn %llu",
+                (unsigned long long)o->from_lsn);
     }
     if (atomic_load(&l->is_readonly)) {
         return 0;
@@ -436,11 +486,12 @@ static int open_log(struct opening *o, struct err *err)
     unsigned n_ok = (unsigned)__builtin_popcount(ok_drives(l)), n = drives_n(l->drives);
     o->is_ok_needed = n - n_ok < l->n_copies;
     if (!o->is_ok_needed) {
-        (void)olog_fail_readonly(
-            l, -EIO, NULL,
-            "%u of %u drives are missing, failed or healing: more than the "
-            "log survives",
-            n - n_ok, n);
+        damaged(o, -EIO, 0,
+                "%u of %u drives are missing, failed or healing: more than the log survives",
+                n - n_ok, n);
+        if (l->is_accepting && n_ok == 0) {
+            return fail(err, -EIO, "LogFailed", "no drive is well");
+        }
     }
     list(o);
     if (!drives_readable(l->drives)) {
@@ -473,6 +524,7 @@ int olog_open(const struct olog_opts *o, uint64_t from_lsn, olog_fn fn, void *ct
     l->n_copies = o->n_copies;
     l->segment_size = size;
     l->is_sync_off = o->is_sync_off;
+    l->is_accepting = o->is_accepting;
     pthread_mutex_init(&l->lock, NULL);
     pthread_mutex_init(&l->commit_lock, NULL);
     pthread_mutex_init(&l->maker_lock, NULL);
@@ -516,6 +568,7 @@ void olog_close(struct olog *l)
     }
     vec_free(&l->segs);
     vec_free(&l->gone);
+    vec_free(&l->damage);
     batch_unref(l->batch);
     pthread_mutex_destroy(&l->lock);
     pthread_mutex_destroy(&l->commit_lock);

@@ -126,7 +126,8 @@ static int open_log(struct ostore *s, const struct ostore_opts *o, struct itx *t
     struct olog_opts lo = {.drives = s->drives,
                            .n_copies = o->m + 1,
                            .segment_size = o->segment_size,
-                           .is_sync_off = o->is_sync_off};
+                           .is_sync_off = o->is_sync_off,
+                           .is_accepting = o->accept_loss != NULL};
     uint64_t from = s->counts.state.lsn ? s->counts.state.lsn + 1 : 0;
     struct replay r = {.s = s, .tx = tx, .last = s->counts.state.lsn};
     memcpy(s->counts.state.set_id, drives_set_id(s->drives), 16);
@@ -281,7 +282,7 @@ static int open_parts(struct ostore *s, const struct ostore_opts *o, struct err 
                                 .near_full_pct = o->near_full_pct,
                                 .full_pct = o->full_pct};
     int rc = drives_open(&dopts, &s->drives, err);
-    bool is_discarded = o->is_index_discarded;
+    bool is_discarded = o->is_index_discarded || o->accept_loss;
     if (rc == 0) {
         rc = make_index_path(s, o, &is_discarded, err);
     }
@@ -314,6 +315,9 @@ static int open_parts(struct ostore *s, const struct ostore_opts *o, struct err 
         s->compact = compact_start(s);
         s->scrub = scrub_start(s);
         rc = scrub_heal_start(s, o, err);
+    }
+    if (rc == 0 && o->accept_loss) {
+        rc = loss_settle(s, o->accept_loss, err);
     }
     if (rc == 0) {
         compact_run(s->compact);

@@ -41,6 +41,9 @@ struct ostore_opts {
     uint64_t heal_look_ns; /* how often healing looks for work, at most 5 s; 0 = that */
     bool is_sync_off;      /* measurements only */
     bool is_index_discarded; /* delete the index and replay everything */
+    /* Somebody, by name, accepts that what is damaged in the log is lost (ostore_loss()). The
+     * index is made anew. NULL: nobody does, and with damage the store is read-only. */
+    const char *accept_loss;
 };
 MUST_CHECK int ostore_open(const struct ostore_opts *o, struct ostore **ret, struct err *err);
 /* The end is near: changes that wait for an index that cannot be written (its drive is full) fail
@@ -311,5 +314,19 @@ MUST_CHECK int ostore_drive_replace(struct ostore *s, unsigned idx, struct err *
 /* One turn of compaction, now; for tests and for operators. *ret_freed: bytes given back.
  * Blocks. */
 MUST_CHECK int ostore_compact(struct ostore *s, uint64_t *ret_freed, struct err *err);
+/* What is lost for good of the log, found by reading all of it: before somebody accepts that. */
+struct ostore_loss {
+    struct str *what; /* "lsn 17 and 2 more of segment 3 are lost" */
+    size_t n_what;
+    /* Objects, versions and parts whose records are lost; known only when the index is of before
+     * that. Names: the first OSTORE_LOSS_NAMES of them. */
+    uint64_t n_objects;
+    struct str *names; /* "bucket/key" */
+    size_t n_names;
+};
+#define OSTORE_LOSS_NAMES 1000u
+/* Blocks, for as long as it takes to read the log. */
+MUST_CHECK int ostore_loss(struct ostore *s, struct arena *a, struct ostore_loss *ret,
+                           struct err *err);
 /* Asks the root key again (a service that started locked). */
 MUST_CHECK int ostore_unlock(struct ostore *s, struct err *err);

@@ -148,6 +148,7 @@ struct ostore {
     pthread_mutex_t sweep_lock;
     struct omap *sweep_new;        /* ids committed while a sweep runs; else NULL */
     uint8_t at_work[OREC_ID_SIZE]; /* under sweep_lock: the body that healing has at hand */
+    bool is_loss_settled;          /* what the start found is dealt with */
     atomic_bool has_weak; /* bodies may be there with a weaker code than new ones (recode.h) */
     pthread_mutex_t why_lock;
     char why[160];
@@ -187,6 +188,11 @@ void compact_run(struct compact *c); /* from now on by itself */
 void compact_stop(struct compact *c);
 void compact_poke(struct compact *c);
 MUST_CHECK int compact_turn(struct compact *c, uint64_t *ret_freed, struct err *err);
+/* What can be read of this segment and lives is copied forward, then it is removed. */
+MUST_CHECK int compact_give_up(struct compact *c, uint64_t segment, struct err *err);
+/* loss.c: after a start that accepted damage: the segments concerned go, and it is written down
+ * on the drives and in the log of the service who wanted it. */
+MUST_CHECK int loss_settle(struct ostore *s, const char *who, struct err *err);
 struct scrub *scrub_start(struct ostore *s) __attribute__((returns_nonnull));
 void scrub_stop(struct scrub *c); /* ends healing too */
 MUST_CHECK int scrub_heal_start(struct ostore *s, const struct ostore_opts *o, struct err *err);

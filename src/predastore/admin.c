@@ -194,7 +194,7 @@ static int storage_check(struct job *j, struct json *rq, struct jw *w, struct er
     if (s.is_readonly) {
         n++;
         add_problem(w, "error", s.why[0] ? s.why : "the store is read-only",
-                    "bring the missing drive back, or restore from a copy");
+                    "bring the missing drive back; else see 'spx admin storage accept-loss'");
     }
     if (s.is_locked) {
         n++;
@@ -277,6 +277,47 @@ static int storage_rebuild_index(struct job *j, struct json *rq, struct jw *w, s
     return 0;
 }
 
+static int storage_loss(struct job *j, struct json *rq, struct jw *w, struct err *err)
+{
+    struct ostore_loss l = {0};
+    int r = ostore_loss(j->ad->o.s3->store, j->a, &l, err);
+    if (r < 0) {
+        return r;
+    }
+    jw_arr(w, "what");
+    for (size_t i = 0; i < l.n_what; i++) {
+        jw_str(w, NULL, l.what[i]);
+    }
+    jw_arr_end(w);
+    jw_u64(w, "objects", l.n_objects);
+    jw_arr(w, "names");
+    for (size_t i = 0; i < l.n_names; i++) {
+        jw_str(w, NULL, l.names[i]);
+    }
+    jw_arr_end(w);
+    return 0;
+}
+
+/* The next start does it: then nobody reads what goes. */
+static int storage_accept_loss(struct job *j, struct json *rq, struct jw *w, struct err *err)
+{
+    struct str by = json_get_str(rq, "by");
+    for (size_t i = 0; i < by.n; i++) {
+        if ((unsigned char)by.p[i] < ' ') {
+            return fail(err, -EINVAL, "BadArgument", "by is one line");
+        }
+    }
+    if (!by.n || by.n > PREDASTORE_WHO_MAX) {
+        return fail(err, -EINVAL, "BadArgument", "by is 1 to %d bytes", PREDASTORE_WHO_MAX);
+    }
+    int r = file_write_atomic(j->ad->o.accept_path, by, 0600, err);
+    if (r == 0) {
+        log_warn("loss.to_be_accepted", KV_STR("by", by));
+        jw_bool(w, "needs_restart", true);
+    }
+    return r;
+}
+
 static int storage_compact(struct job *j, struct json *rq, struct jw *w, struct err *err)
 {
     uint64_t freed = 0;
@@ -307,6 +348,8 @@ static const struct {
     {"storage.scrub", storage_scrub},
     {"storage.replace", storage_replace},
     {"storage.rebuild_index", storage_rebuild_index},
+    {"storage.loss", storage_loss},
+    {"storage.accept_loss", storage_accept_loss},
     {"storage.compact", storage_compact},
     {"storage.unlock", storage_unlock},
 };

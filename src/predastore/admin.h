@@ -14,6 +14,8 @@
 #include "predastore/front.h"
 #include "predastore/lifecycle.h"
 
+#define PREDASTORE_WHO_MAX 200 /* bytes of who accepts a loss */
+
 struct admin;
 struct admin_opts {
     struct service *svc;
@@ -21,6 +23,7 @@ struct admin_opts {
     struct front *front;
     struct lifecycle *lifecycle; /* may be NULL */
     const char *socket_path;
+    const char *accept_path;  /* who accepts a loss, for the next start */
     const char *rebuild_path; /* a file there makes the next start discard the index */
     void (*on_unlock)(void *ctx);
     void *ctx;

@@ -1,5 +1,6 @@
 /* spx-predastore: objects. It owns its drives and everything on them; of the cloud's store it reads
  * identities only. */
+#include "base/file.h"
 #include "base/log.h"
 #include "base/time.h"
 #include "codec/hex.h"
@@ -28,6 +29,7 @@ LOG_MODULE("predastore");
 #define N_LOOPS          2
 #define HEALTH_NS        (2 * NS_PER_S)
 #define SYSTEM_BUCKET    ".viperblock"
+#define ACCEPT_FILE      "predastore/accept-loss"
 #define REBUILD_FILE     "predastore/rebuild-index"
 
 struct predastore {
@@ -132,20 +134,30 @@ static int open_store(struct predastore *p, struct err *err)
 {
     const struct config_predastore *c = &p->cfg->predastore;
     const char *rebuild = config_data_path(p->arena, p->cfg, REBUILD_FILE);
-    const struct ostore_opts o = {.drives = c->drives,
-                                  .n_drives = (unsigned)c->n_drives,
-                                  .k = (unsigned)c->rs_data,
-                                  .m = (unsigned)c->rs_parity,
-                                  .keys = p->keys,
-                                  .is_sealing = c->is_encrypted,
-                                  .inline_max = (uint32_t)c->inline_max,
-                                  .near_full_pct = (unsigned)c->near_full_pct,
-                                  .full_pct = (unsigned)c->full_pct,
-                                  .is_index_discarded = access(rebuild, F_OK) == 0};
+    struct ostore_opts o = {.drives = c->drives,
+                            .n_drives = (unsigned)c->n_drives,
+                            .k = (unsigned)c->rs_data,
+                            .m = (unsigned)c->rs_parity,
+                            .keys = p->keys,
+                            .is_sealing = c->is_encrypted,
+                            .inline_max = (uint32_t)c->inline_max,
+                            .near_full_pct = (unsigned)c->near_full_pct,
+                            .full_pct = (unsigned)c->full_pct,
+                            .is_index_discarded = access(rebuild, F_OK) == 0};
     uint64_t begun = time_mono_ns();
+    const char *accept = config_data_path(p->arena, p->cfg, ACCEPT_FILE);
+    char *who = NULL;
+    size_t n_who = 0;
+    if (file_read(accept, PREDASTORE_WHO_MAX, &who, &n_who, NULL) == 0) {
+        o.accept_loss = arena_cstr(p->arena, str_n(who, n_who));
+        free(who);
+    }
     int r = ostore_open(&o, &p->store, err);
     if (r < 0) {
         return r;
+    }
+    if (o.accept_loss) {
+        unlink(accept);
     }
     if (o.is_index_discarded) {
         unlink(rebuild);
@@ -235,6 +247,7 @@ static int start(struct predastore *p, struct err *err)
         .front = p->front,
         .lifecycle = p->lifecycle,
         .socket_path = config_run_path(p->arena, c, "predastore.sock"),
+        .accept_path = config_data_path(p->arena, c, ACCEPT_FILE),
         .rebuild_path = config_data_path(p->arena, c, REBUILD_FILE)};
     if ((r = front_listen_unix(p->front, config_run_path(p->arena, c, RUN_S3_SOCKET), err)) <
             0 ||

@@ -33,6 +33,7 @@ int cmd_cert_renew(struct spx *s, struct err *err);
 int cmd_storage_check(struct spx *s, struct err *err);
 int cmd_storage_scrub(struct spx *s, struct err *err);
 int cmd_storage_rebuild_index(struct spx *s, struct err *err);
+int cmd_storage_accept_loss(struct spx *s, struct err *err);
 int cmd_storage_drives(struct spx *s, struct err *err);
 int cmd_storage_compact(struct spx *s, struct err *err);
 int cmd_volumes_check(struct spx *s, struct err *err);

@@ -105,6 +105,10 @@ static const struct spx_opt scrub_opts[] = {
     {"--no-repair", NULL, "only look"},
     {"--no-wait", NULL, "come back at once; 'scrub status' tells how far it is"},
 };
+static const struct spx_opt loss_opts[] = {
+    {"--drive", "N", "gives up drive N of a set whose drives went on without each other; predastore does not run then"},
+    {"--yes", NULL, "do not ask"},
+};
 static const struct spx_cmd storage_cmds[] = {
     {.name = "check", .help = "Says what is wrong with the object store, and what to do.",
      .more = "Exit status 1 when something is.", .fn = cmd_storage_check},
@@ -113,6 +117,9 @@ static const struct spx_cmd storage_cmds[] = {
     {.name = "rebuild-index", .help = "Makes the index again out of the log, at the next start.", .fn = cmd_storage_rebuild_index},
     {.name = "drives", .args = "[replace N]", .help = "The drives; or takes the empty folder in the place of drive N as a new one.",
      .more = "The new drive is filled in the background.", .max_pos = 2, .fn = cmd_storage_drives},
+    {.name = "accept-loss", .help = "Shows what of the store is lost for good; whoever types yes makes it go on without.",
+     .more = "Who it was is written down on the drives (losses.log) and in the log of predastore.", .fn = cmd_storage_accept_loss,
+     OPTS(loss_opts)},
     {.name = "compact", .help = "Gives back the space of what was deleted, now instead of soon.", .fn = cmd_storage_compact},
 };
 static const struct spx_opt deep_opts[] = {
