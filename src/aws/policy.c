@@ -116,8 +116,8 @@ static void add(struct arns *l, struct str kind, struct str id)
     bool is_global =
         l->call->service->protocol == AWS_PROTOCOL_QUERY; /* IAM and STS have no region */
     l->v[l->n++] =
-        arn_make(a, str_c(is_ebs ? "ec2" : l->call->service->name), is_global ? STR("") : l->call->region,
-                 is_public ? STR("") : l->call->account,
+        arn_make(a, str_c(is_ebs ? "ec2" : l->call->service->name),
+                 is_global ? STR("") : l->call->region, is_public ? STR("") : l->call->account,
                  is_any && str_eqc(id, "*") ? STR("*") : str_n(text, kind.n + id.n + 1));
 }
 

@@ -1,4 +1,5 @@
-/* ebs_direct.h — what the EBS direct APIs need beside EC2's snapshots: tokens of blocks and pages, errors
+/* ebs_direct.h — what the EBS direct APIs need beside EC2's snapshots: tokens of blocks and
+ *           pages, errors
  * in their words, the block service.
  * Not here: the operations (ops_ebs_read.c, ops_ebs_write.c), bytes (viperblock/).
  * Threads:  no state.
@@ -36,6 +37,7 @@ const struct view_entry *ebs_find(struct aws_call *call, struct str id, struct e
 const struct view_entry *ebs_find_readable(struct aws_call *call, struct str id,
                                            struct err *err);
 
-/* Asks the block service; its refusals in our words. '*ret' (may be NULL) is freed by the caller. */
+/* Asks the block service; its refusals in our words. '*ret' (may be NULL) is freed by the
+ * caller. */
 MUST_CHECK int ebs_ask(struct aws_call *call, const char *method, struct str args,
                        const int *fd, struct rpc_reply *ret, struct err *err);
