@@ -174,12 +174,19 @@ static int learn(struct vols *vs, struct host *h, struct proc *p, struct err *er
     h->is_learning = true;
     vols_unlock(vs);
     int rc = proc_call(p, &m, NULL, 0, STATES_NS, NULL, err);
-    if (rc != 0) {
-        return rc;
-    }
     uint64_t end = time_mono_ns() + STATES_NS;
     vols_lock(vs);
-    while (h->n_states < proc_n_disks(p) && vols_wait(vs, end)) {}
+    while (rc == 0 && h->n_states < proc_n_disks(p) && vols_wait(vs, end)) {
+    }
+    h->is_learning = false;
+    if (rc == 0 && h->n_states < proc_n_disks(p)) {
+        rc = fail(err, -EAGAIN, "VolumeNotReady", "the data process of %s tells no state",
+                  h->name);
+    }
+    if (rc != 0) {
+        vols_unlock(vs);
+        return rc;
+    }
     uint64_t strays = h->strays;
     struct vol *mine[CTL_MAX_DISKS];
     size_t n = 0;
