@@ -161,7 +161,10 @@ static int load_aside(struct blk_map *m, struct err *err)
     const struct map_head *h = map_head(m);
     bool is_any = false;
     for (unsigned k = 0; k < BLK_MAX_FROZEN; k++) {
-        is_any |= h->frozen[k].gen != 0;
+        if (!h->frozen[k].gen) {
+            continue;
+        }
+        is_any = true;
         size_t n = (size_t)((map_n_blocks(h->size) + 63) / 64);
         for (size_t i = 0; i < n; i++) { /* stored is open */
             uint64_t x = atomic_load_explicit(&m->stored[k][i], memory_order_relaxed);
