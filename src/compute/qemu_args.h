@@ -75,8 +75,9 @@ void qemu_disk_label(char letter, unsigned slot, const char *volume_id,
 /* The reverse; false for any other name. */
 bool qemu_disk_of_label(struct str label, char *ret_letter, unsigned *ret_slot,
                         char ret_id[GM_NAME_MAX]);
-/* JSON arguments, appended: of chardev-add; of blockdev-add (the NBD node; the node d<slot> that the
- * device uses; the node x<slot> that answers every request with an error); of device_add (disk<slot>). */
+/* JSON arguments, appended: of chardev-add; of blockdev-add (the NBD node; the node d<slot> that
+ * the device uses; the node x<slot> that answers every request with an error); of device_add
+ * (disk<slot>). */
 void qemu_disk_chardev_json(struct buf *out, unsigned slot, const char *volume_id,
                             const char *path);
 void qemu_disk_nbd_json(struct buf *out, char letter, unsigned slot, const char *volume_id,

@@ -243,8 +243,8 @@ static void test_command_line(void **state)
         {"-smbios", "manufacturer=Spinifex"},
         {"-chardev", "id=qmp,fd=6,server=on"},
         {"-chardev", "id=con,fd=7,server=on"},
-        /* Without KVM: NBD (qemu_args.h says why). Without reconnecting a guest would lose its disks
-         * with the block service. */
+        /* Without KVM: NBD (qemu_args.h says why). Without reconnecting a guest would lose its
+         * disks with the block service. */
         {"-blockdev",
          "{\"driver\":\"nbd\",\"node-name\":\"n0.vol-0123456789abcdef0\",\"server\":{"
          "\"type\":\"unix\",\"path\":\"/run/x/a.sock\"},\"export\":"
