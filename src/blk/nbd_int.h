@@ -1,5 +1,5 @@
-/* nbd_int.h — the NBD server from the inside: the handshake and the answers are pure (bytes in, bytes
- *             out), a connection is one thread around them.
+/* nbd_int.h — the NBD server from the inside: the handshake and the answers are pure (bytes in,
+ *             bytes out), a connection is one thread around them.
  * Not here: accepting (nbd.c).
  * Threads:  a connection is its thread's, but for stop_msg and the fields of the loop.
  * Memory:   of a connection: NBD_BUDGET for data, and what the structs have.
@@ -119,8 +119,8 @@ uint32_t nbd_request_check(const struct nbd_request *r, const struct nbd_export 
                            const struct nbd_hs *h);
 uint32_t nbd_error(int rc); /* of a negative errno */
 
-struct nbd_job;
 /* One part of a job on its way through the disk. */
+struct nbd_job;
 struct nbd_piece {
     struct nbd_job *job;
     struct iovec iov;
@@ -158,8 +158,6 @@ void nbd_status_put(struct nbd_job *j, const struct nbd_hs *h,
 /* nbd_io.c: looks at the disk for them. */
 void nbd_status(struct nbd_job *j, struct disk *d, const struct nbd_hs *h);
 void nbd_job_free(struct nbd_job *j); /* NULL is fine */
-
-/* ---- a connection ---- */
 
 struct nbd_conn {
     struct nbd_conn *next;

@@ -1,3 +1,4 @@
+#include "blk/nbd_test_client.h"
 #include "blk/nbd_world.h"
 #include <sys/stat.h>
 
@@ -18,254 +19,13 @@ static void fill(uint8_t *p, size_t n, unsigned seed)
     }
 }
 
-/* Whatever one client did, the next one is served. */
-static void check_alive(void)
-{
-    int fd = nbd_client_go(&w, false);
-    uint8_t b[512];
-    nbd_client_ask(fd, NBD_CMD_READ, 0, 77, 0, 512, NULL);
-    assert_int_equal(nbd_client_simple(fd, 77), 0);
-    nbd_client_get(fd, b, 512);
-    close(fd);
-}
-
-/* ---- the handshake ---- */
-
-static void test_options_get_their_answers(void **state)
-{
-    static char big_name[65536], long_query[8192];
-    static const struct {
-        const char *name;
-        bool is_structured;
-        uint32_t opt;
-        const char *data;
-        size_t n;
-        uint32_t want[5]; /* types of the replies, 0 = end */
-    } rows[] = {
-        {"list", false, NBD_OPT_LIST, "", 0, {NBD_REP_SERVER, NBD_REP_ACK}},
-        {"list with data", false, NBD_OPT_LIST, "x", 1, {NBD_ERR_INVALID}},
-        {"starttls", false, NBD_OPT_STARTTLS, "", 0, {NBD_ERR_POLICY}},
-        {"starttls with data", false, NBD_OPT_STARTTLS, "x", 1, {NBD_ERR_INVALID}},
-        {"unknown", false, 4711, "xyz", 3, {NBD_ERR_UNSUP}},
-        {"peek", false, 4, "", 0, {NBD_ERR_UNSUP}},
-        {"info by name",
-         false,
-         NBD_OPT_INFO,
-         "\0\0\0\5vol-1\0\0",
-         11,
-         {NBD_REP_INFO, NBD_REP_INFO, NBD_REP_ACK}},
-        {"info of the default, with the name",
-         false,
-         NBD_OPT_INFO,
-         "\0\0\0\0\0\1\0\1",
-         8,
-         {NBD_REP_INFO, NBD_REP_INFO, NBD_REP_INFO, NBD_REP_ACK}},
-        {"info of another", false, NBD_OPT_INFO, "\0\0\0\5vol-2\0\0", 11, {NBD_ERR_UNKNOWN}},
-        {"go of another", false, NBD_OPT_GO, "\0\0\0\5vol-2\0\0", 11, {NBD_ERR_UNKNOWN}},
-        {"info that ends early", false, NBD_OPT_INFO, "\0\0\0\5vol", 7, {NBD_ERR_INVALID}},
-        {"info with too many", false, NBD_OPT_INFO, "\0\0\0\0\0\2\0\1", 8, {NBD_ERR_INVALID}},
-        {"info with a rest", false, NBD_OPT_INFO, "\0\0\0\0\0\0x", 7, {NBD_ERR_INVALID}},
-        {"info with an endless name",
-         false,
-         NBD_OPT_INFO,
-         "\377\377\377\377vol-1\0\0",
-         11,
-         {NBD_ERR_INVALID}},
-        {"structured with data", false, NBD_OPT_STRUCTURED_REPLY, "x", 1, {NBD_ERR_INVALID}},
-        {"contexts before structured",
-         false,
-         NBD_OPT_SET_META_CONTEXT,
-         "\0\0\0\0\0\0\0\0",
-         8,
-         {NBD_ERR_INVALID}},
-        {"no contexts", true, NBD_OPT_SET_META_CONTEXT, "\0\0\0\0\0\0\0\0", 8, {NBD_REP_ACK}},
-        {"all contexts there are",
-         true,
-         NBD_OPT_LIST_META_CONTEXT,
-         "\0\0\0\0\0\0\0\0",
-         8,
-         {NBD_REP_META_CONTEXT, NBD_REP_ACK}},
-        {"those of base:",
-         true,
-         NBD_OPT_LIST_META_CONTEXT,
-         "\0\0\0\0\0\0\0\1\0\0\0\5base:",
-         17,
-         {NBD_REP_META_CONTEXT, NBD_REP_ACK}},
-        {"base: chooses nothing",
-         true,
-         NBD_OPT_SET_META_CONTEXT,
-         "\0\0\0\0\0\0\0\1\0\0\0\5base:",
-         17,
-         {NBD_REP_ACK}},
-        {"a context nobody has",
-         true,
-         NBD_OPT_SET_META_CONTEXT,
-         "\0\0\0\0\0\0\0\1\0\0\0\6qemu:x",
-         18,
-         {NBD_REP_ACK}},
-        {"dirt without a map",
-         true,
-         NBD_OPT_SET_META_CONTEXT,
-         "\0\0\0\0\0\0\0\1\0\0\0\11spx:dirty",
-         21,
-         {NBD_REP_ACK}},
-        {"contexts of another",
-         true,
-         NBD_OPT_SET_META_CONTEXT,
-         "\0\0\0\1x\0\0\0\0",
-         9,
-         {NBD_ERR_UNKNOWN}},
-        {"two queries promised, one sent",
-         true,
-         NBD_OPT_SET_META_CONTEXT,
-         "\0\0\0\0\0\0\0\2\0\0\0\5base:",
-         17,
-         {NBD_ERR_INVALID}},
-        {"a name of 64 KiB",
-         false,
-         NBD_OPT_INFO,
-         big_name,
-         sizeof(big_name),
-         {NBD_ERR_TOO_BIG}},
-        {"a query of 8 KiB",
-         true,
-         NBD_OPT_SET_META_CONTEXT,
-         long_query,
-         sizeof(long_query),
-         {NBD_ERR_INVALID}},
-    };
-    memcpy(long_query, "\0\0\0\0\0\0\0\1\0\0\37\364", 12); /* one query of the rest */
-    open_world(&(struct nbd_world_opts){.size = SIZE});
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        print_message("%s\n", rows[i].name);
-        int fd = nbd_client(&w);
-        uint8_t d[512];
-        nbd_client_hello(fd, NBD_FIXED_NEWSTYLE);
-        if (rows[i].is_structured) {
-            nbd_client_opt(fd, NBD_OPT_STRUCTURED_REPLY, "", 0);
-            nbd_client_until_ack(fd, NBD_OPT_STRUCTURED_REPLY);
-        }
-        nbd_client_opt(fd, rows[i].opt, rows[i].data, rows[i].n);
-        for (unsigned k = 0; rows[i].want[k] != 0; k++) {
-            assert_int_equal(nbd_client_rep(fd, rows[i].opt, d, NULL), rows[i].want[k]);
-        }
-        /* Nothing else came, and the next option is understood. */
-        nbd_client_opt(fd, NBD_OPT_ABORT, "", 0);
-        assert_int_equal(nbd_client_rep(fd, NBD_OPT_ABORT, d, NULL), NBD_REP_ACK);
-        assert_true(nbd_client_is_at_end(fd));
-        close(fd);
-    }
-    nbd_world_done(&w);
-}
-
-static void test_info_says_what_the_export_is(void **state)
-{
-    open_world(&(struct nbd_world_opts){.size = SIZE});
-    int fd = nbd_client(&w);
-    uint8_t d[512];
-    size_t n = 0;
-    nbd_client_hello(fd, NBD_FIXED_NEWSTYLE | NBD_NO_ZEROES);
-    nbd_client_opt(fd, NBD_OPT_LIST, "", 0);
-    assert_int_equal(nbd_client_rep(fd, NBD_OPT_LIST, d, &n), NBD_REP_SERVER);
-    assert_int_equal(n, 9);
-    assert_memory_equal(d, "\0\0\0\5vol-1", 9);
-    nbd_client_until_ack(fd, NBD_OPT_LIST);
-    nbd_client_opt(fd, NBD_OPT_INFO, "\0\0\0\0\0\1\0\1", 8);
-    assert_int_equal(nbd_client_rep(fd, NBD_OPT_INFO, d, &n), NBD_REP_INFO);
-    assert_int_equal(n, 12); /* EXPORT: 16 MiB; flags, flush, FUA, trim, zeroes, multi-conn */
-    assert_memory_equal(d, "\0\0\0\0\0\0\1\0\0\0\1\155", 12);
-    assert_int_equal(nbd_client_rep(fd, NBD_OPT_INFO, d, &n), NBD_REP_INFO);
-    assert_int_equal(n, 14); /* BLOCK_SIZE: 512, 4,096, 32 MiB */
-    assert_memory_equal(d, "\0\3\0\0\2\0\0\0\20\0\2\0\0\0", 14);
-    assert_int_equal(nbd_client_rep(fd, NBD_OPT_INFO, d, &n), NBD_REP_INFO);
-    assert_int_equal(n, 7);
-    assert_memory_equal(d, "\0\1vol-1", 7);
-    close(fd);
-    nbd_world_done(&w);
-}
-
-static void test_the_old_way_in(void **state)
-{
-    uint8_t zeros[124] = {0}, got[124];
-    open_world(&(struct nbd_world_opts){.size = SIZE});
-    for (unsigned no_zeroes = 0; no_zeroes < 2; no_zeroes++) {
-        int fd = nbd_client(&w);
-        nbd_client_hello(fd, NBD_FIXED_NEWSTYLE | (no_zeroes ? NBD_NO_ZEROES : 0));
-        nbd_client_opt(fd, NBD_OPT_EXPORT_NAME, "vol-1", 5);
-        assert_int_equal(nbd_client_num(fd, 8), SIZE);
-        assert_int_equal(nbd_client_num(fd, 2), 0x16d);
-        if (!no_zeroes) {
-            nbd_client_get(fd, got, 124);
-            assert_memory_equal(got, zeros, 124);
-        }
-        nbd_client_ask(fd, NBD_CMD_FLUSH, 0, 5, 0, 0, NULL);
-        assert_int_equal(nbd_client_simple(fd, 5), 0);
-        close(fd);
-    }
-    int fd = nbd_client(&w);
-    nbd_client_hello(fd, NBD_FIXED_NEWSTYLE);
-    nbd_client_opt(fd, NBD_OPT_EXPORT_NAME, "vol-2", 5); /* it cannot be told more */
-    assert_true(nbd_client_is_at_end(fd));
-    close(fd);
-    nbd_world_done(&w);
-}
-
-static void test_rude_hellos_are_disconnected(void **state)
-{
-    static const struct {
-        const char *name;
-        uint32_t flags;
-        const char *then;
-        size_t n;
-    } rows[] = {
-        {"unknown flags", 0x100 | NBD_FIXED_NEWSTYLE, "", 0},
-        {"not fixed", 0, "", 0},
-        {"bad magic", NBD_FIXED_NEWSTYLE, "IHAVEOPX\0\0\0\3\0\0\0\0", 16},
-        {"an option of 4 GiB", NBD_FIXED_NEWSTYLE, "IHAVEOPT\0\0\0\6\377\377\377\377", 16},
-        {"a name that is too long", NBD_FIXED_NEWSTYLE, "IHAVEOPT\0\0\0\1\0\1\0\0", 16},
-        {"HTTP", NBD_FIXED_NEWSTYLE, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27},
-    };
-    open_world(&(struct nbd_world_opts){.size = SIZE});
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        print_message("%s\n", rows[i].name);
-        int fd = nbd_client(&w);
-        nbd_client_hello(fd, rows[i].flags);
-        nbd_client_send(fd, rows[i].then, rows[i].n);
-        assert_true(nbd_client_is_at_end(fd));
-        close(fd);
-    }
-    check_alive();
-    nbd_world_done(&w);
-}
-
-static void test_a_flood_of_options_ends(void **state)
-{
-    open_world(&(struct nbd_world_opts){.size = SIZE});
-    int fd = nbd_client(&w);
-    uint8_t d[512];
-    unsigned n = 0;
-    nbd_client_hello(fd, NBD_FIXED_NEWSTYLE);
-    for (; n < 10000; n++) {
-        nbd_client_opt(fd, 4711, "", 0);
-        char c = 0;
-        if (recv(fd, &c, 1, MSG_PEEK) <= 0) {
-            break;
-        }
-        assert_int_equal(nbd_client_rep(fd, 4711, d, NULL), NBD_ERR_UNSUP);
-    }
-    assert_int_equal(n, NBD_MAX_OPTS);
-    close(fd);
-    check_alive();
-    nbd_world_done(&w);
-}
-
 /* ---- requests ---- */
 
 static void test_what_is_written_is_read(void **state)
 {
     static uint8_t out[64 << 10], in[64 << 10];
     open_world(&(struct nbd_world_opts){.size = SIZE});
-    int fd = nbd_client_go(&w, false);
+    int fd = nbd_client_go(w.path, false);
     fill(out, sizeof(out), 1);
     nbd_client_ask(fd, NBD_CMD_WRITE, 0, 1, 4096, sizeof(out), out);
     assert_int_equal(nbd_client_simple(fd, 1), 0);
@@ -340,7 +100,7 @@ static void test_bad_requests_get_their_errors(void **state)
     };
     for (unsigned read_only = 0; read_only < 2; read_only++) {
         open_world(&(struct nbd_world_opts){.size = SIZE, .is_read_only = read_only == 1});
-        int fd = nbd_client_go(&w, false);
+        int fd = nbd_client_go(w.path, false);
         for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
             if (rows[i].is_read_only != (read_only == 1)) {
                 continue;
@@ -365,7 +125,7 @@ static void test_structured_reads_have_holes(void **state)
     memset(out + 524288, 0, 4096);               /* one that is not */
     memset(out + sizeof(out) - 65536, 0, 65536); /* one at the end */
     open_world(&(struct nbd_world_opts){.size = SIZE, .data = out, .n_data = sizeof(out)});
-    int fd = nbd_client_go(&w, true);
+    int fd = nbd_client_go(w.path, true);
     for (unsigned df = 0; df < 2; df++) {
         unsigned n_data = 0, n_holes = 0;
         uint64_t covered = 0;
@@ -433,7 +193,7 @@ static void test_status_tells_data_from_holes(void **state)
     static uint8_t out[65536];
     fill(out, sizeof(out), 3);
     open_world(&(struct nbd_world_opts){.size = SIZE, .data = out, .n_data = sizeof(out)});
-    int fd = nbd_client_go(&w, true);
+    int fd = nbd_client_go(w.path, true);
     uint32_t want[2][2] = {{65536, 0}, {SIZE - 65536, NBD_STATE_HOLE | NBD_STATE_ZERO}};
     for (unsigned one = 0; one < 2; one++) {
         nbd_client_ask(fd, NBD_CMD_BLOCK_STATUS, one ? NBD_REQ_ONE : 0, 60 + one, 0, SIZE,
@@ -463,7 +223,7 @@ static void test_large_requests_go_in_parts(void **state)
     assert_true(out && in);
     fill(out, n, 9);
     open_world(&(struct nbd_world_opts){.size = UINT64_C(5) << 30});
-    int fd = nbd_client_go(&w, false);
+    int fd = nbd_client_go(w.path, false);
     nbd_client_ask(fd, NBD_CMD_WRITE, NBD_FUA, 1, 4096, (uint32_t)n, out);
     assert_int_equal(nbd_client_simple(fd, 1), 0);
     nbd_client_ask(fd, NBD_CMD_READ, 0, 2, 4096, (uint32_t)n, NULL);
@@ -493,7 +253,7 @@ static void test_requests_in_a_row_are_all_answered(void **state)
     enum { N = 64 };
     static uint8_t out[N][4096], in[4096];
     open_world(&(struct nbd_world_opts){.size = SIZE});
-    int fd = nbd_client_go(&w, false);
+    int fd = nbd_client_go(w.path, false);
     for (unsigned round = 0; round < 2; round++) {
         AUTO_BUF b;
         buf_init(&b, 1 << 20);
@@ -547,12 +307,12 @@ static void test_broken_requests_are_disconnected(void **state)
     };
     open_world(&(struct nbd_world_opts){.size = SIZE});
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        int fd = nbd_client_go(&w, false);
+        int fd = nbd_client_go(w.path, false);
         nbd_client_send(fd, rows[i].bytes, 28);
         assert_true(nbd_client_is_at_end(fd));
         close(fd);
     }
-    check_alive();
+    nbd_client_check_alive(w.path);
     nbd_world_done(&w);
 }
 
@@ -560,8 +320,8 @@ static void test_half_a_request_is_not_waited_for_long(void **state)
 {
     static uint8_t payload[4096];
     open_world(&(struct nbd_world_opts){.size = SIZE, .stall_ns = 300 * NS_PER_MS});
-    int idle = nbd_client_go(&w, false); /* owes nothing: may be silent */
-    int half = nbd_client_go(&w, false), half_data = nbd_client_go(&w, false);
+    int idle = nbd_client_go(w.path, false); /* owes nothing: may be silent */
+    int half = nbd_client_go(w.path, false), half_data = nbd_client_go(w.path, false);
     nbd_client_send(half, "\45\140\225\23\0\0", 6);
     AUTO_BUF b;
     buf_init(&b, 65536);
@@ -579,7 +339,7 @@ static void test_half_a_request_is_not_waited_for_long(void **state)
     close(half);
     close(half_data);
     close(idle);
-    check_alive();
+    nbd_client_check_alive(w.path);
     nbd_world_done(&w);
 }
 
@@ -589,12 +349,12 @@ static void test_a_slow_reader_holds_up_nobody(void **state)
 {
     open_world(
         &(struct nbd_world_opts){.size = UINT64_C(64) << 20, .stall_ns = 1500 * NS_PER_MS});
-    int slow = nbd_client_go(&w, false);
+    int slow = nbd_client_go(w.path, false);
     for (unsigned i = 0; i < 50; i++) {
         nbd_client_ask(slow, NBD_CMD_READ, 0, i, 0, NBD_MAX_PAYLOAD, NULL);
     }
     for (unsigned i = 0; i < 20; i++) {
-        check_alive();
+        nbd_client_check_alive(w.path);
     }
     usleep(1800 * 1000);
     static uint8_t b[65536];
@@ -604,7 +364,7 @@ static void test_a_slow_reader_holds_up_nobody(void **state)
     }
     assert_in_range(got, 0, NBD_MAX_PAYLOAD); /* what was in the socket's buffer */
     close(slow);
-    check_alive();
+    nbd_client_check_alive(w.path);
     nbd_world_done(&w);
 }
 
@@ -613,16 +373,16 @@ static void test_too_many_connections_are_refused(void **state)
     int fds[NBD_MAX_CONNS];
     open_world(&(struct nbd_world_opts){.size = SIZE});
     for (unsigned i = 0; i < NBD_MAX_CONNS; i++) {
-        fds[i] = nbd_client_go(&w, false);
+        fds[i] = nbd_client_go(w.path, false);
     }
-    int one_more = nbd_client(&w);
+    int one_more = nbd_client(w.path);
     assert_true(nbd_client_is_at_end(one_more));
     close(one_more);
     close(fds[3]);
     for (unsigned i = 0; nbd_n_conns(w.nbd) == NBD_MAX_CONNS && i < 2000; i++) {
         usleep(1000);
     }
-    fds[3] = nbd_client_go(&w, false);
+    fds[3] = nbd_client_go(w.path, false);
     for (unsigned i = 0; i < NBD_MAX_CONNS; i++) {
         nbd_client_ask(fds[i], NBD_CMD_FLUSH, 0, i, 0, 0, NULL);
         assert_int_equal(nbd_client_simple(fds[i], i), 0);
@@ -652,7 +412,7 @@ static void stop_here(void *ctx)
 static void test_stopping_tells_when_it_is_over(void **state)
 {
     open_world(&(struct nbd_world_opts){.size = SIZE});
-    int fd = nbd_client_go(&w, false);
+    int fd = nbd_client_go(w.path, false);
     stopper.n = w.nbd;
     atomic_store(&stopper.n_told, 0);
     loop_post(w.loop, stop_here, NULL);
@@ -669,11 +429,6 @@ static void test_stopping_tells_when_it_is_over(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_options_get_their_answers),
-        cmocka_unit_test(test_info_says_what_the_export_is),
-        cmocka_unit_test(test_the_old_way_in),
-        cmocka_unit_test(test_rude_hellos_are_disconnected),
-        cmocka_unit_test(test_a_flood_of_options_ends),
         cmocka_unit_test(test_what_is_written_is_read),
         cmocka_unit_test(test_bad_requests_get_their_errors),
         cmocka_unit_test(test_structured_reads_have_holes),

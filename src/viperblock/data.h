@@ -168,6 +168,7 @@ int data_serve_vu(struct data_req *r);
 int data_serve_nbd(struct data_req *r);
 void data_unserve(struct data_req *r);
 void data_close(struct data_req *r);
+void data_frontends(struct data *p); /* one may have come or gone */
 
 /* data_state.c. Main loop. */
 void data_state_show(struct data_disk *d);   /* is there something new to tell? */

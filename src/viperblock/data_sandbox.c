@@ -203,7 +203,7 @@ static int seccomp(struct err *err)
 }
 
 /* As the kernel has it (include/uapi/linux/landlock.h); ours may be younger than the headers that
- * this is built with. A kernel takes a structure that is longer than it knows when the rest is 0. */
+ * this is built with. A kernel takes a longer structure than it knows when the rest is 0. */
 struct ruleset {
     uint64_t fs, net, scoped;
 };

@@ -1,5 +1,5 @@
-/* data_sandbox.h — from here on no file can be opened, no program run, nothing connected to, no ring
- *                 made: a guest that takes the process over has the volumes that it had anyway.
+/* data_sandbox.h — from here on no file can be opened, no program run, nothing connected to, no
+ *                 ring made: who takes the process over has the volumes that he had anyway.
  * Not here: the sandbox of the process that parses images (sandbox.h).
  * Threads:  before the process has any: they inherit it. Rings and warm libraries before, too.
  * Memory:   none.

@@ -34,10 +34,8 @@ static void end_nbd(struct data_disk *d)
     }
 }
 
-/* Posted by number: the disk may be gone by then. */
-static void on_change_here(void *ctx)
+void data_frontends(struct data *p)
 {
-    struct data *p = ctx;
     for (unsigned i = 0; i < CTL_MAX_DISKS; i++) {
         struct data_disk *d = p->disks[i];
         if (d && d->vu && !d->is_open && !d->now && d->has_guest && !is_connected(d)) {
@@ -49,7 +47,12 @@ static void on_change_here(void *ctx)
     }
 }
 
-/* The device is in the middle of something. */
+static void on_change_here(void *ctx)
+{
+    data_frontends(ctx);
+}
+
+/* The device is in the middle of something, and the disk may be gone when it is over. */
 static void on_change(void *ctx, bool is_there)
 {
     struct data_disk *d = ctx;

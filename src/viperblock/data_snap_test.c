@@ -1,5 +1,5 @@
 #include "base/time.h"
-#include "blk/nbd_int.h"
+#include "blk/nbd_test_client.h"
 #include "viperblock/data_world.h"
 #include <errno.h>
 #include <string.h>
@@ -427,6 +427,60 @@ static void test_one_snapshot_after_another(void **state)
     dw_done(&w);
 }
 
+/* The lengths with flag 1 and without it, of one context. */
+static void status(int fd, uint64_t cookie, uint64_t ret[2])
+{
+    nbd_client_ask(fd, NBD_CMD_BLOCK_STATUS, 0, cookie, 0, SIZE, NULL);
+    for (unsigned i = 0; i < 2; i++) {
+        struct nbd_chunk c = nbd_client_chunk(fd);
+        assert_int_equal(c.type, NBD_CHUNK_STATUS);
+        assert_int_equal(c.flags, i == 1 ? NBD_CHUNK_DONE : 0);
+        assert_int_equal(nbd_client_num(fd, 4), i + 1);
+        for (uint32_t k = 0; k < (c.len - 4) / 8; k++) {
+            uint64_t len = nbd_client_num(fd, 4), flags = nbd_client_num(fd, 4);
+            if (i == 1) {
+                assert_in_range(flags, 0, 1);
+                ret[flags] += len;
+            }
+        }
+    }
+}
+
+/* What a tool needs for an incremental copy: spx:dirty is what changed since the last snapshot. */
+static void test_nbd_tells_what_is_dirty(void **state)
+{
+    static const char *const name[] = {"snap-1"};
+    struct dw w;
+    dw_init(&w);
+    dw_make(&w, 0, SIZE, true, 0, 0);
+    assert_int_equal(dw_open(&w, 0, NULL), 0);
+    assert_int_equal(dw_serve_nbd(&w, 0), 0);
+    int fd = dw_nbd(&w, 0);
+    int asker = nbd_client(w.disks[0].nbd);
+    nbd_client_hello(asker, NBD_FIXED_NEWSTYLE | NBD_NO_ZEROES);
+    nbd_client_opt(asker, NBD_OPT_STRUCTURED_REPLY, "", 0);
+    nbd_client_until_ack(asker, NBD_OPT_STRUCTURED_REPLY);
+    static const char q[] = "\0\0\0\0\0\0\0\2\0\0\0\11spx:dirty\0\0\0\17base:allocation";
+    nbd_client_opt(asker, NBD_OPT_SET_META_CONTEXT, q, sizeof(q) - 1);
+    nbd_client_until_ack(asker, NBD_OPT_SET_META_CONTEXT);
+    nbd_client_opt(asker, NBD_OPT_GO, "\0\0\0\0\0\0", 6);
+    nbd_client_until_ack(asker, NBD_OPT_GO);
+    write_block(&w, fd, 2, 'a');
+    write_block(&w, fd, 9, 'b');
+    uint64_t got[2] = {0};
+    status(asker, 1, got);
+    assert_int_equal(got[1], 2 * BLK_BLOCK);
+    assert_int_equal(got[0] + got[1], SIZE);
+    assert_int_equal(snap(&w, 1, name, false, NULL), 0);
+    write_block(&w, fd, 5, 'c');
+    got[0] = got[1] = 0;
+    status(asker, 2, got);
+    assert_int_equal(got[1], BLK_BLOCK);
+    close(fd);
+    close(asker);
+    dw_done(&w);
+}
+
 int data_snap_tests(void)
 {
     const struct CMUnitTest tests[] = {
@@ -439,6 +493,7 @@ int data_snap_tests(void)
         cmocka_unit_test(test_one_snapshot_after_another),
         cmocka_unit_test(test_uploads_outlive_their_manager),
         cmocka_unit_test(test_a_killed_process_goes_on),
+        cmocka_unit_test(test_nbd_tells_what_is_dirty),
         cmocka_unit_test(test_a_snapshot_can_be_given_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

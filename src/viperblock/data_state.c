@@ -89,6 +89,7 @@ void data_state_gather(struct data_disk *d)
 void data_state_on_tick(void *ctx)
 {
     struct data *p = ctx;
+    data_frontends(p);
     for (unsigned i = 0; i < CTL_MAX_DISKS; i++) {
         if (p->disks[i] && p->disks[i]->is_open) {
             data_state_show(p->disks[i]);

@@ -1,8 +1,11 @@
 #include "viperblock/data_world.h"
 #include "base/time.h"
-#include "blk/nbd_world.h"
+#include "blk/nbd_test_client.h"
 #include "loop/child.h"
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -427,9 +430,7 @@ int dw_serve_vu(struct dw *w, unsigned no)
 
 int dw_nbd(struct dw *w, unsigned no)
 {
-    struct nbd_world n;
-    memcpy(n.path, w->disks[no].nbd, sizeof(n.path));
-    int fd = nbd_client(&n);
+    int fd = nbd_client(w->disks[no].nbd);
     nbd_client_hello(fd, NBD_FIXED_NEWSTYLE | NBD_NO_ZEROES);
     nbd_client_opt(fd, NBD_OPT_GO, "\0\0\0\0\0\0", 6);
     nbd_client_until_ack(fd, NBD_OPT_GO);
