@@ -8,8 +8,6 @@
 
 #define IMAGES_MAX 50000u /* of one account (EC2 quota) */
 
-static const char *const tag_types[] = {"image", "snapshot", NULL};
-
 static int check_name(struct aws_call *call, struct str name, struct err *err)
 {
     for (size_t i = 0; i < name.n; i++) {
@@ -38,13 +36,16 @@ static int check_name(struct aws_call *call, struct str name, struct err *err)
 }
 
 int make_open(struct aws_call *call, struct str name, struct str description,
-              const struct ec2_tag_specification_list *tags, struct make *m, struct err *err)
+              const struct ec2_tag_specification_list *tags, bool makes_snapshots,
+              struct make *m, struct err *err)
 {
+    /* RegisterImage makes no snapshots that could have tags. */
+    const char *const allowed[] = {"image", makes_snapshots ? "snapshot" : NULL, NULL};
     *m = (struct make){.call = call};
     int r = check_name(call, name, err);
     if (r < 0 ||
-        (r = tags_from_spec(call->arena, tags, "image", tag_types, &m->image_tags, err)) < 0 ||
-        (r = tags_from_spec(call->arena, tags, "snapshot", tag_types, &m->snapshot_tags, err)) <
+        (r = tags_from_spec(call->arena, tags, "image", allowed, &m->image_tags, err)) < 0 ||
+        (r = tags_from_spec(call->arena, tags, "snapshot", allowed, &m->snapshot_tags, err)) <
             0) {
         return r;
     }

@@ -19,8 +19,8 @@ struct make {
 
 /* Checks the name and the tags; a new id and an empty record. */
 MUST_CHECK int make_open(struct aws_call *call, struct str name, struct str description,
-                         const struct ec2_tag_specification_list *tags, struct make *m,
-                         struct err *err);
+                         const struct ec2_tag_specification_list *tags, bool makes_snapshots,
+                         struct make *m, struct err *err);
 /* The device of this name; a new one when there is none. */
 MUST_CHECK int make_device(struct make *m, struct str name, struct image_device **ret,
                            struct err *err);

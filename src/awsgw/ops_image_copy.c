@@ -121,7 +121,8 @@ int ec2_copy_image(struct aws_call *call, const void *input, void *output, struc
         return fail(err, -EINVAL, "InvalidAMIID.Unavailable",
                     "The image id '[%.*s]' is not available", STR_ARG(from->id));
     }
-    if ((r = make_open(call, in->name, in->description, &in->tag_specifications, m, err)) < 0 ||
+    if ((r = make_open(call, in->name, in->description, &in->tag_specifications, true, m,
+                       err)) < 0 ||
         (in->copy_image_tags.v && (r = copy_tags(m, from, err)) < 0)) {
         return r;
     }

@@ -160,7 +160,7 @@ int ec2_create_image(struct aws_call *call, const void *input, void *output, str
     }
     struct inst i = inst_join(call, e);
     struct txn *t = txn_open(call);
-    int r = make_open(call, in->name, in->description, &in->tag_specifications, m, err);
+    int r = make_open(call, in->name, in->description, &in->tag_specifications, true, m, err);
     if (r < 0 || (r = check_imaging(&i, err)) < 0) {
         return r;
     }
@@ -259,8 +259,8 @@ int ec2_register_image(struct aws_call *call, const void *input, void *output, s
     struct txn *t = txn_open(call);
     const struct node_facts *facts = node_facts_get(gw_of(call), call->arena);
     int r = check_register(in, err);
-    if (r < 0 ||
-        (r = make_open(call, in->name, in->description, &in->tag_specifications, m, err)) < 0) {
+    if (r < 0 || (r = make_open(call, in->name, in->description, &in->tag_specifications, false,
+                                m, err)) < 0) {
         return r;
     }
     struct str host = facts ? facts->arch : STR("x86_64");

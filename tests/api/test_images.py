@@ -139,6 +139,7 @@ class Images(Base):
             (r, reg(Architecture="i386"), "UnsupportedOperation"),
             (r, reg(TpmSupport="v2.0"), "InvalidParameterCombination"),
             (r, reg(TagSpecifications=tagged("volume", a="b")), "InvalidParameterValue"),
+            (r, reg(TagSpecifications=tagged("snapshot", a="b")), "InvalidParameterValue"),
             (r, reg(DryRun=True), "DryRunOperation"),
         ])
         self.assertEqual(self.shown_image(taken)["Name"], "taken")
