@@ -1,6 +1,7 @@
 #include "crypto/aead.h"
 
 #include "base/rand.h"
+#include "crypto/aead_int.h"
 #include "crypto/secret.h"
 
 #include <errno.h>
@@ -18,6 +19,14 @@ static void gcm_init(void)
     }
 }
 
+EVP_CIPHER *aead_gcm(void)
+{
+    if (pthread_once(&gcm_once, gcm_init)) {
+        abort();
+    }
+    return gcm;
+}
+
 static void ctx_freep(EVP_CIPHER_CTX **ctx)
 {
     EVP_CIPHER_CTX_free(*ctx);
@@ -27,15 +36,13 @@ static void ctx_freep(EVP_CIPHER_CTX **ctx)
 static EVP_CIPHER_CTX *begin(const uint8_t *key, const uint8_t *nonce, struct str aad,
                              int is_seal)
 {
-    if (pthread_once(&gcm_once, gcm_init)) {
-        abort();
-    }
+    EVP_CIPHER *cipher = aead_gcm();
     EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
     if (!ctx) {
         return NULL;
     }
     int n = 0;
-    if (EVP_CipherInit_ex2(ctx, gcm, key, nonce, is_seal, NULL) != 1 ||
+    if (EVP_CipherInit_ex2(ctx, cipher, key, nonce, is_seal, NULL) != 1 ||
         (aad.n &&
          EVP_CipherUpdate(ctx, NULL, &n, (const unsigned char *)aad.p, (int)aad.n) != 1)) {
         EVP_CIPHER_CTX_free(ctx);

@@ -1,5 +1,6 @@
 #include "crypto/aead.h"
 
+#include "crypto/aead_int.h"
 #include "crypto/secret.h"
 
 #include <errno.h>
@@ -18,27 +19,14 @@ static struct {
     struct aead_ctx *first;
     unsigned n;
 } kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
-static EVP_CIPHER *gcm;
-static pthread_once_t gcm_once = PTHREAD_ONCE_INIT;
-
-static void gcm_init(void)
-{
-    gcm = EVP_CIPHER_fetch(NULL, "AES-256-GCM", NULL);
-    if (!gcm) {
-        abort();
-    }
-}
 
 static struct aead_ctx *make(void)
 {
-    if (pthread_once(&gcm_once, gcm_init)) {
-        abort();
-    }
     struct aead_ctx *c = calloc(1, sizeof(*c));
     if (c) {
         c->evp = EVP_CIPHER_CTX_new();
     }
-    if (!c || !c->evp || EVP_CipherInit_ex2(c->evp, gcm, NULL, NULL, 1, NULL) != 1) {
+    if (!c || !c->evp || EVP_CipherInit_ex2(c->evp, aead_gcm(), NULL, NULL, 1, NULL) != 1) {
         if (c) {
             EVP_CIPHER_CTX_free(c->evp);
         }

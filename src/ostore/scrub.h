@@ -23,7 +23,8 @@ MUST_CHECK int files_next(struct ostore *s, struct heal_cursor *io, struct arena
                           struct file_place *ret, struct err *err);
 /* f->body is where the body is now: commits that, if the record is still where it was (-ENOENT). */
 MUST_CHECK int files_moved(struct ostore *s, const struct file_place *f, struct err *err);
-/* Removes files that no record names there, and notes in s->has_weak what it has seen; *ret_n: how many. */
+/* Removes files that no record names there, and notes in s->has_weak what it has seen; *ret_n: how
+ * many. */
 MUST_CHECK int files_sweep(struct ostore *s, uint64_t min_age_ns, uint64_t *ret_n,
                            struct err *err);
 /* This body's files are being written elsewhere, until another is named; NULL: none is. */
