@@ -103,6 +103,45 @@ class Hostile(unittest.TestCase):
                 pass  # it may close before all has been sent
         self.assertLess(rss_mib("awsgw") - before, 150)
 
+    def test_disks_and_images_that_nobody_can_have(self):
+        """Numbers at the ends of what fits, a thousand mappings, lists of accounts, names of any bytes: refused, at once, and nothing is left."""
+        vol = self.ec2.create_volume(AvailabilityZone=AZ, Size=1)["VolumeId"]
+        numbers = ("0", "-1", "2147483648", "4294967297", "9223372036854775807", "-9223372036854775808", "18446744073709551616", "1e3", "0x10", "", " 1")
+        before = len(self.ec2.describe_volumes()["Volumes"])
+        for n in numbers:
+            for action, fixed, name in (("CreateVolume", [("AvailabilityZone", AZ)], "Size"),
+                                        ("CreateVolume", [("AvailabilityZone", AZ), ("Size", "10"), ("VolumeType", "gp3")], "Iops"),
+                                        ("CreateVolume", [("AvailabilityZone", AZ), ("Size", "10"), ("VolumeType", "gp3")], "Throughput"),
+                                        ("ModifyVolume", [("VolumeId", vol)], "Size"), ("ModifyVolume", [("VolumeId", vol), ("VolumeType", "io2")], "Iops"),
+                                        ("CopyVolumes", [("SourceVolumeId", vol)], "Size"),
+                                        ("RunInstances", [("ImageId", AMI), ("MinCount", "1"), ("MaxCount", "1"), ("InstanceType", "t3.nano"),
+                                                          ("BlockDeviceMapping.1.DeviceName", "/dev/sdf")], "BlockDeviceMapping.1.Ebs.VolumeSize"),
+                                        ("RegisterImage", [("Name", "xyz"), ("RootDeviceName", "/dev/sda1"), ("BlockDeviceMapping.1.DeviceName", "/dev/sda1"),
+                                                           ("BlockDeviceMapping.1.Ebs.SnapshotId", "snap-00000000000000001")],
+                                         "BlockDeviceMapping.1.Ebs.VolumeSize"),
+                                        ("DescribeSnapshots", [], "MaxResults"), ("DescribeVolumesModifications", [], "MaxResults")):
+                status, code = self.ask(self.params(action, *fixed, (name, n)))
+                self.assertEqual(status, 400, f"{action} {name}={n!r}: {code}")
+        many = [("BlockDeviceMapping.%d.DeviceName" % i, "/dev/sd%c%d" % (98 + i % 25, i)) for i in range(1, 1001)]
+        sizes = [("BlockDeviceMapping.%d.Ebs.VolumeSize" % i, "1") for i in range(1, 1001)]
+        for action, fixed in (("RunInstances", [("ImageId", AMI), ("MinCount", "1"), ("MaxCount", "1"), ("InstanceType", "t3.nano")]),
+                              ("RegisterImage", [("Name", "many"), ("RootDeviceName", "/dev/sdb1")])):
+            self.assertEqual(self.ask(self.params(action, *fixed, *many, *sizes))[0], 400, action)
+        snap = self.ec2.create_snapshot(VolumeId=vol)["SnapshotId"]
+        users = [("CreateVolumePermission.Add.%d.UserId" % i, "%012d" % i) for i in range(1, 1001)]
+        self.assertEqual(self.ask(self.params("ModifySnapshotAttribute", ("SnapshotId", snap), *users))[1], "ResourceCountExceeded")
+        for name in ("a\0b\0c", "\x01\x02\x03", "..//..//", "x" * 129, "\u202e\u202e\u202e", "name\n", "%00%00%00", "a" * 100000):
+            status, code = self.ask(self.params("RegisterImage", ("Name", name), ("BlockDeviceMapping.1.DeviceName", "/dev/sda1"),
+                                                ("BlockDeviceMapping.1.Ebs.SnapshotId", "snap-00000000000000001")))
+            self.assertEqual(status, 400, f"{name[:20]!r}: {code}")
+        for sid in ("", "snap-", "snap-%s" % ("0" * 1000), "snap-0000000g", "../snap-00000000", "vol-00000000"):
+            status, code = self.ask(self.params("DeleteSnapshot", ("SnapshotId", sid)))
+            self.assertEqual((status, code), (400, "InvalidSnapshotID.Malformed"), sid)
+        self.ec2.delete_snapshot(SnapshotId=snap)
+        self.assertEqual(len(self.ec2.describe_volumes()["Volumes"]), before)
+        self.assertEqual(self.ec2.describe_images(Owners=["self"])["Images"], [])
+        self.ec2.delete_volume(VolumeId=vol)
+
     def test_ten_thousand_parameters(self):
         for name in ("InstanceId.{}", "Filter.1.Value.{}", "Filter.{}.Name", "Tag.{}.Key", "Nothing.{}.Known.{}"):
             status, code = self.ask(self.params("DescribeInstances", *((name.format(i, i), "x") for i in range(1, 10001))))
