@@ -31,7 +31,8 @@ int blk_pool_init(struct blk_pool *p, struct blk_queue *q, unsigned n_reqs, unsi
         p->mem = NULL;
     }
     p->n_reqs = n_reqs;
-    if (!p->all_reqs || !p->mem || stack_init(&p->reqs, n_reqs) ||
+    p->is_touched = calloc(n_buffers, sizeof(*p->is_touched));
+    if (!p->all_reqs || !p->mem || !p->is_touched || stack_init(&p->reqs, n_reqs) ||
         stack_init(&p->inner, n_all - n_reqs) || stack_init(&p->small, BLK_N_SMALL) ||
         stack_init(&p->big, n_buffers)) {
         blk_pool_done(p);
@@ -65,6 +66,7 @@ void blk_pool_done(struct blk_pool *p)
         munmap(p->mem, p->mem_size);
     }
     free(p->all_reqs);
+    free(p->is_touched);
     free(p->reqs.v);
     free(p->inner.v);
     free(p->small.v);
@@ -92,11 +94,48 @@ void blk_pool_put_req(struct blk_pool *p, struct blk_req *r)
     p->n_put++;
 }
 
+static size_t big_number(const struct blk_pool *p, const void *buf)
+{
+    size_t at = (size_t)((const char *)buf - p->mem) - (size_t)BLK_N_SMALL * BLK_SMALL;
+    return at / BLK_BUFFER;
+}
+
 void *blk_pool_buffer(struct blk_pool *p, enum blk_tier tier, size_t size)
 {
     assert(size <= BLK_BUFFER);
     void *buf = size <= BLK_SMALL ? stack_pop(&p->small, tier) : NULL;
-    return buf ? buf : stack_pop(&p->big, tier);
+    if (buf) {
+        return buf;
+    }
+    buf = stack_pop(&p->big, tier);
+    if (buf) {
+        bool *is_touched = &p->is_touched[big_number(p, buf)];
+        p->n_touched += !*is_touched;
+        *is_touched = true;
+        p->low = MIN(p->low, p->big.n);
+    }
+    return buf;
+}
+
+uint64_t blk_pool_trim(struct blk_pool *p, uint64_t now_ns)
+{
+    if (p->n_touched == 0) {
+        return UINT64_MAX;
+    }
+    if (now_ns < p->trim_ns) {
+        return p->trim_ns - now_ns;
+    }
+    /* The free ones lie in the order of use: those below the lowest mark were not used. */
+    for (unsigned i = 0; i < p->low; i++) {
+        bool *is_touched = &p->is_touched[big_number(p, p->big.v[i])];
+        if (*is_touched && madvise(p->big.v[i], BLK_BUFFER, MADV_DONTNEED) == 0) {
+            *is_touched = false;
+            p->n_touched--;
+        }
+    }
+    p->low = p->big.n;
+    p->trim_ns = now_ns + BLK_TRIM_NS;
+    return p->n_touched > 0 ? BLK_TRIM_NS : UINT64_MAX;
 }
 
 void blk_pool_put_buffer(struct blk_pool *p, void *buf)

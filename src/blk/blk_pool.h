@@ -28,6 +28,10 @@ struct blk_pool {
     unsigned n_reqs;
     char *mem; /* small buffers, then big ones */
     size_t mem_size;
+    unsigned n_touched; /* big buffers that have memory */
+    unsigned low;       /* the fewest that were free since the last trim */
+    bool *is_touched;
+    uint64_t trim_ns;
     uint64_t n_put, n_put_seen;
     unsigned n_waiting;
     struct blk_wait_list waiting[BLK_TIER_N];
@@ -41,6 +45,10 @@ void blk_pool_put_req(struct blk_pool *p, struct blk_req *r);
 void *blk_pool_buffer(struct blk_pool *p, enum blk_tier tier, size_t size);
 void blk_pool_put_buffer(struct blk_pool *p, void *buf);
 void blk_pool_wait(struct blk_pool *p, enum blk_tier tier, blk_watch_fn fn, void *ctx);
+/* Memory of large buffers that nobody used for a while (BLK_TRIM_NS) goes back to the system. Returns
+ * how long to sleep at most, so that an idle queue does it too; UINT64_MAX: nothing to give back. */
+#define BLK_TRIM_NS UINT64_C(500000000)
+uint64_t blk_pool_trim(struct blk_pool *p, uint64_t now_ns);
 /* Something came back that somebody waits for: calls all who wait, lower layers first. */
 bool blk_pool_has_due(const struct blk_pool *p);
 int blk_pool_run(struct blk_pool *p);

@@ -53,6 +53,7 @@ struct blk_queue {
     struct watch watches[BLK_MAX_WATCHES];
     struct watch wake;
     int n_unarmed; /* watches that wait for an sqe */
+    bool is_short; /* this turn sleeps less than it was asked to */
     struct blk_queue_stats stats;
     /* Other threads write here. */
     struct blk_msg *posted __attribute__((aligned(64)));
@@ -530,11 +531,14 @@ static uint64_t wait_ns(struct blk_queue *q, uint64_t timeout_ns)
         uint64_t now = time_mono_ns(), at = q->timers[0].at_ns;
         timeout_ns = MIN(timeout_ns, at > now ? at - now : 0);
     }
-    return timeout_ns;
+    uint64_t trim_ns = blk_pool_trim(&q->pool, q->now_ns);
+    q->is_short = trim_ns < timeout_ns;
+    return MIN(timeout_ns, trim_ns);
 }
 
-int blk_queue_run(struct blk_queue *q, uint64_t timeout_ns)
+static int turn(struct blk_queue *q, uint64_t timeout_ns)
 {
+    q->is_short = false;
     if (q->n_unarmed > 0) {
         arm_all(q);
     }
@@ -556,6 +560,22 @@ int blk_queue_run(struct blk_queue *q, uint64_t timeout_ns)
     n += reap(q);
     n += run_due(q);
     return n;
+}
+
+int blk_queue_run(struct blk_queue *q, uint64_t timeout_ns)
+{
+    for (;;) {
+        uint64_t begin = q->now_ns;
+        int n = turn(q, timeout_ns);
+        if (n != 0 || !q->is_short) {
+            return n;
+        }
+        /* It only woke up to give memory back: the caller's time is not up. */
+        uint64_t slept = q->now_ns - begin;
+        if (timeout_ns != UINT64_MAX) {
+            timeout_ns = timeout_ns > slept ? timeout_ns - slept : 0;
+        }
+    }
 }
 
 uint64_t blk_queue_now(const struct blk_queue *q)

@@ -4,6 +4,7 @@
 #include "base/time.h"
 #include "blk/blk_file.h"
 #include "blk/blk_int.h"
+#include "blk/blk_pool.h"
 #include "blk/blk_world.h"
 #include "testkit/tmpdir.h"
 #include <errno.h>
@@ -11,6 +12,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -322,6 +324,51 @@ static void test_front_ends_leave_something_for_layers(void **state)
     blk_queue_free(q);
 }
 
+/* How many pages of the buffers have memory. */
+static unsigned resident(void *const *b, size_t n)
+{
+    unsigned sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        unsigned char pages[BLK_BUFFER / 4096];
+        assert_int_equal(mincore(b[i], BLK_BUFFER, pages), 0);
+        for (size_t k = 0; k < sizeof(pages); k++) {
+            sum += pages[k] & 1;
+        }
+    }
+    return sum;
+}
+
+static void test_memory_of_unused_buffers_goes_back(void **state)
+{
+    struct blk_queue *q = new_queue(&(struct blk_queue_opts){.n_buffers = 8});
+    void *b[8];
+    for (size_t i = 0; i < 8; i++) {
+        b[i] = blk_buffer_get_tier(q, BLK_BOTTOM);
+        memset(b[i], 1, BLK_BUFFER);
+    }
+    for (size_t i = 8; i-- > 0;) {
+        blk_buffer_put(q, b[i]);
+    }
+    assert_int_equal(resident(b, 8), 8 * BLK_BUFFER / 4096);
+    uint64_t end = time_mono_ns() + 3 * BLK_TRIM_NS;
+    while (time_mono_ns() < end) { /* one is used all the time and stays */
+        void *one = blk_buffer_get_tier(q, BLK_BOTTOM);
+        assert_ptr_equal(one, b[0]);
+        *(volatile char *)one = 2;
+        blk_buffer_put(q, one);
+        assert_true(blk_queue_run(q, 50 * NS_PER_MS) >= 0);
+    }
+    assert_int_equal(resident(b, 1), BLK_BUFFER / 4096);
+    assert_int_equal(resident(b, 8), BLK_BUFFER / 4096);
+    unsigned n = 0; /* idle now: it wakes up for that, and the second time not any more */
+    blk_queue_at(q, time_mono_ns() + 4 * BLK_TRIM_NS, counted, &n);
+    while (n == 0) {
+        assert_true(blk_queue_run(q, UINT64_MAX) >= 0);
+    }
+    assert_int_equal(resident(b, 8), 0);
+    blk_queue_free(q);
+}
+
 /* ---- requests ---- */
 
 struct again {
@@ -485,6 +532,7 @@ int main(void)
         cmocka_unit_test(test_many_watches_come_and_go),
         cmocka_unit_test(test_who_waits_longest_is_first),
         cmocka_unit_test(test_front_ends_leave_something_for_layers),
+        cmocka_unit_test(test_memory_of_unused_buffers_goes_back),
         cmocka_unit_test(test_requests_that_follow_each_other),
         cmocka_unit_test(test_a_shallow_ring),
         cmocka_unit_test(test_the_reserve),
