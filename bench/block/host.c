@@ -1,9 +1,10 @@
 /* Stands in for the manager of volumes: starts a data process, opens three disks in it and
- * serves them. plain: all there; crypt: the same, encrypted; lazy: everything still in its source,
- * which is this process, as fast as memory.
+ * serves them. plain: all there; crypt: the same, encrypted; lazy: everything still in its
+ * source, which is this process, as fast as memory.
  *   host DATA_PROCESS FOLDER SIZE LAZY_SIZE QUEUES
- * Prints "ready PID". Standard input: "snap" begins a full snapshot of plain ("held NS"; "done" when all
- * is uploaded), "end" forgets it, "again" opens lazy anew, with nothing there; end of input ends it. */
+ * Prints "ready PID". Standard input: "snap" begins a full snapshot of plain ("held NS";
+ * "done" when all is uploaded), "end" forgets it, "again" opens lazy anew, with nothing there;
+ * end of input ends it. */
 #include "base/num.h"
 #include "base/time.h"
 #include "blk/ctl.h"

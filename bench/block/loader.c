@@ -1,5 +1,5 @@
-/* One run of a load, or the filling of a disk; prints one line of JSON. Raw io_uring on a file and
- * vhost-user differ only in the way to the disk.
+/* One run of a load, or the filling of a disk; prints one line of JSON. Raw io_uring on a file
+ * and vhost-user differ only in the way to the disk.
  *   loader raw|vu PATH SIZE READ_PERCENT BLOCK DEPTH JOBS SEQUENTIAL FLUSHED MS SEED
  *   loader fill-raw|fill-vu PATH SIZE */
 #include "base/num.h"

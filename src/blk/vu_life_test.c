@@ -197,7 +197,7 @@ static void on_cut(void *ctx)
     struct vu_local *l = ctx;
     struct err err = ERR_INIT;
     assert_int_equal(disk_close(l->disk, &err), 0);
-    l->disk = NULL;
+    __atomic_store_n((void **)&l->disk, NULL, __ATOMIC_RELEASE);
 }
 
 static void cut(struct vu_local *l, void *arg)
