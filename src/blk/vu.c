@@ -235,8 +235,12 @@ static void on_socket(void *ctx, uint32_t ready)
 
 static void closed(struct vu *v)
 {
+    bool was_connected = v->is_closing;
     vu_apply_reset(v);
     v->is_closing = false;
+    if (was_connected && v->o.on_change) {
+        v->o.on_change(v->o.ctx, false);
+    }
     if (v->is_ending) {
         if (v->on_stopped) {
             v->on_stopped(v->stopped_ctx);
@@ -258,9 +262,6 @@ static void close_connection(struct vu *v)
     v->is_waiting = false;
     v->told_size = 0;
     v->is_closing = true;
-    if (v->o.on_change) {
-        v->o.on_change(v->o.ctx, false);
-    }
     if (!stop_rings(v, ~0u)) {
         closed(v);
     }

@@ -35,7 +35,8 @@ struct vu_opts {
     unsigned n_queues; /* 1 ... VU_MAX_QUEUES */
     char serial[VU_SERIAL + 1];
     uint64_t poll_ns; /* adaptive polling: longest spin before sleeping, 0 = off */
-    void (*on_change)(void *ctx, bool is_connected); /* may be NULL */
+    /* May be NULL. false: the last is gone, its rings have stopped. */
+    void (*on_change)(void *ctx, bool is_connected);
     void *ctx;
 };
 
