@@ -95,7 +95,8 @@ static uint64_t whole_pages(uint64_t size)
     return (size + BLK_PAGE - 1) / BLK_PAGE * BLK_PAGE;
 }
 
-/* --- making --------------------------------------------------------------------------------- */
+/* --- making
+ * --------------------------------------------------------------------------------- */
 
 struct map_ctx {
     uint64_t size;
@@ -229,7 +230,8 @@ int base_get(struct vb *vb, struct arena *a, struct str image_id, struct base_fa
     return base_complete(vb, image_id, m.size, err);
 }
 
-/* --- filling -------------------------------------------------------------------------------- */
+/* --- filling
+ * -------------------------------------------------------------------------------- */
 
 /* Under 'mu'. */
 static int open_base(struct vb *vb, struct str image_id, struct base **ret, struct err *err)
@@ -332,7 +334,8 @@ bool base_is_complete(struct vb *vb, struct str image_id)
     return is_whole;
 }
 
-/* --- removing ------------------------------------------------------------------------------- */
+/* --- removing
+ * ------------------------------------------------------------------------------- */
 
 struct users {
     struct vb *vb;

@@ -1,14 +1,15 @@
 /* base.h — node-local bases of images: one copy of an image's blocks, which its volumes read
  *          through.
  * Not here: the map's format (blk/blk_base.h), reading through it (blk/blk_cow.h).
- * Threads:  pool threads. A base is made, filled and removed under one lock each; volumes are made
- *           between base_hold() and base_release(), so that none begins to need a base that goes.
+ * Threads:  pool threads. A base is made, filled and removed under one lock each; volumes are
+ *           made between base_hold() and base_release(), so that none begins to need a base
+ *           that goes.
  * Memory:   facts live in the arena given.
  * Errors:   -EAGAIN the store cannot be reached; -EIO absent or corrupt, for good.
  *
- * A base is the folder images/ami-…: data, map, meta.json. An import's is complete; that of an image
- * made of a snapshot begins empty and is filled block by block as volumes ask. Encrypted snapshots
- * never have one. */
+ * A base is the folder images/ami-…: data, map, meta.json. An import's is complete; that of an
+ * image made of a snapshot begins empty and is filled block by block as volumes ask. Encrypted
+ * snapshots never have one. */
 #pragma once
 #include "viperblock/vb_int.h"
 

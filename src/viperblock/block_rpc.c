@@ -62,7 +62,8 @@ static int read_ask(struct vb_call *c, struct ask *q, bool may_be_empty, struct 
     return store_get(c->vb, &q->store, err);
 }
 
-/* --- block.list, block.changed -------------------------------------------------------------- */
+/* --- block.list, block.changed
+ * -------------------------------------------------------------- */
 
 void call_block_list(struct vb_call *c)
 {
@@ -168,7 +169,8 @@ void call_block_changed(struct vb_call *c)
     answer(c, rc, &out, NULL, &err);
 }
 
-/* --- block.get, block.put ------------------------------------------------------------------- */
+/* --- block.get, block.put
+ * ------------------------------------------------------------------- */
 
 static void sum_text(const void *data, char out[SUM_TEXT])
 {

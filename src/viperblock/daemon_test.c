@@ -15,7 +15,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-/* The real executables: spx-state and spx-viperblock, killed without warning while they work. */
+/* The real executables: spx-state and spx-viperblock, killed without warning while they work.
+ * */
 
 static const char *state_exe, *viperblock_exe;
 static struct tmpdir tmp;

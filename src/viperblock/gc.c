@@ -41,7 +41,8 @@ void gc_volume_gone(struct vb *vb, const struct volume_meta *m)
     }
 }
 
-/* --- snapshots ------------------------------------------------------------------------------ */
+/* --- snapshots
+ * ------------------------------------------------------------------------------ */
 
 struct need {
     struct vb *vb;
@@ -125,7 +126,8 @@ static int release(struct vb *vb, struct arena *a, struct str account, struct st
     return store ? collect(vb, account) : 0;
 }
 
-/* --- bases ---------------------------------------------------------------------------------- */
+/* --- bases
+ * ---------------------------------------------------------------------------------- */
 
 /* The image is gone; its snapshot is in the store, or is not wanted either. */
 static bool may_go(struct vb *vb, struct arena *a, struct str image_id)
@@ -186,7 +188,8 @@ int gc_reconcile(struct vb *vb, struct arena *a, struct str key)
     return str_eqc(what, "account") ? collect(vb, x) : release(vb, a, x, y);
 }
 
-/* --- start ---------------------------------------------------------------------------------- */
+/* --- start
+ * ---------------------------------------------------------------------------------- */
 
 static void start_base(void *ctx, struct str id)
 {

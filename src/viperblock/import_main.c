@@ -36,7 +36,8 @@ static int run_unpack(struct str format, struct str max)
         rc = fail(&err, -EINVAL, "BadArgument", "the size limit is no number");
     }
     rc = rc != 0 ? rc : sandbox_limits(o.max_size + FILE_SLACK, &err);
-    /* The crypto library reads its configuration at its first use: no file can be opened later. */
+    /* The crypto library reads its configuration at its first use: no file can be opened
+     * later. */
     uint8_t warm[SHA256_SIZE];
     sha256(STR(""), warm);
     rc = rc != 0 ? rc : sandbox_strict(&err);

@@ -1,4 +1,5 @@
-/* metrics.h — what the volumes do, as numbers for Prometheus: from the last word of each data process.
+/* metrics.h — what the volumes do, as numbers for Prometheus: from the last word of each data
+ *             process.
  * Not here: the text format (codec/metric.h), who gathers it (awsgw).
  * Threads:  the loop's; does not block.
  * Memory:   appends to the buffer given.

@@ -77,7 +77,8 @@ void proc_end(struct proc *p)
     }
 }
 
-/* --- the loop's thread ---------------------------------------------------------------------- */
+/* --- the loop's thread
+ * ---------------------------------------------------------------------- */
 
 static void fail_waiters(struct proc *p)
 {
@@ -240,7 +241,8 @@ static void start_watching(void *ctx)
     proc_unref(p);
 }
 
-/* --- meeting -------------------------------------------------------------------------------- */
+/* --- meeting
+ * -------------------------------------------------------------------------------- */
 
 static int wait_for(int fd, short events, uint64_t end_ns)
 {
@@ -313,7 +315,8 @@ int proc_meet(struct procs *ps, const char *name, int sock, pid_t pid, int pidfd
     return 0;
 }
 
-/* --- calls ---------------------------------------------------------------------------------- */
+/* --- calls
+ * ---------------------------------------------------------------------------------- */
 
 static int gone_err(const struct proc *p, struct err *err)
 {
@@ -409,6 +412,12 @@ int proc_send(struct proc *p, union ctl_msg *m)
     return send_whole(p, m, NULL, 0, time_mono_ns() + WELCOME_NS);
 }
 
+int proc_try(struct proc *p, union ctl_msg *m)
+{
+    m->h.seq = atomic_fetch_add(&p->ps->seq, 1);
+    return ctl_send(p->sock, m, NULL, 0);
+}
+
 int proc_slot_read(struct proc *p, uint32_t slot, void *buf)
 {
     if (slot >= CTL_N_SLOTS) {
@@ -427,7 +436,8 @@ int proc_slot_write(struct proc *p, uint32_t slot, const void *buf)
     return n == (ssize_t)BLK_BLOCK ? 0 : -EIO;
 }
 
-/* --- all of them ---------------------------------------------------------------------------- */
+/* --- all of them
+ * ---------------------------------------------------------------------------- */
 
 void procs_stop(struct procs *ps)
 {

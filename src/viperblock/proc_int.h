@@ -41,8 +41,8 @@ struct proc {
     struct loop_timer *grace; /* between the end of the connection and the end of the process */
 };
 
-/* A connected socket, a pid and a pidfd (or -1) become a process: waits for its WELCOME. Takes the
- * descriptors. */
+/* A connected socket, a pid and a pidfd (or -1) become a process: waits for its WELCOME. Takes
+ * the descriptors. */
 MUST_CHECK int proc_meet(struct procs *ps, const char *name, int sock, pid_t pid, int pidfd,
                          struct proc **ret, struct err *err);
 /* "<run>/<name>/<file>"; -ENAMETOOLONG. */

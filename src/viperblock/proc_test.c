@@ -100,7 +100,8 @@ static void who_crashes_twice_is_faulted_alone(void **state)
     assert_int_equal(env_n_processes(e), 1);
     /* looked at, it may be tried again */
     err_clear(&err);
-    assert_int_equal(env_call(e, "volume.check", "{\"volume_id\":\"" BAD "\"}", &text, &err), 0);
+    assert_int_equal(env_call(e, "volume.check", "{\"volume_id\":\"" BAD "\"}", &text, &err),
+                     0);
     struct json *j = NULL;
     assert_int_equal(json_parse(text, &j, NULL), 0);
     assert_int_equal(json_get_u64(j, "repaired", 0), 1);
@@ -145,7 +146,8 @@ static void bad_requests_change_nothing(void **state)
         {"volume.nbd", "{\"account\":\"" TEST_ACCOUNT "\",\"volume_id\":\"" BAD "\"}",
          "InvalidVolume.NotFound"},
         {"volume.check", "{\"volume_id\":\"" BAD "\"}", "InvalidVolume.NotFound"},
-        {"block.list", "{\"account\":\"" TEST_ACCOUNT "\",\"snapshot_id\":\"x\"}", "BadArgument"},
+        {"block.list", "{\"account\":\"" TEST_ACCOUNT "\",\"snapshot_id\":\"x\"}",
+         "BadArgument"},
         {"block.get", "{}", "BadArgument"},
         {"block.put", "{}", "BadArgument"},
         {"volume.nonsense", "{}", "UnknownMethod"},

@@ -12,7 +12,8 @@ LOG_MODULE("viperblock.snapshot");
 
 #define TICK_NS (10 * NS_PER_S)
 
-/* --- status --------------------------------------------------------------------------------- */
+/* --- status
+ * --------------------------------------------------------------------------------- */
 
 static int put(struct snap_job *j, const struct snapshot_status *st)
 {
@@ -87,7 +88,8 @@ bool snap_has_failed(struct vb *vb, struct arena *a, struct str account, struct 
     return has_state(vb, a, account, id, "error");
 }
 
-/* --- removal -------------------------------------------------------------------------------- */
+/* --- removal
+ * -------------------------------------------------------------------------------- */
 
 /* What a volume here still needs of it is kept without its name. */
 static int remove_snapshot(struct snap_job *j, struct snap_store *store, struct err *err)
@@ -127,7 +129,8 @@ static int delete (struct snap_job *j)
     return rc;
 }
 
-/* --- the reconciler ------------------------------------------------------------------------- */
+/* --- the reconciler
+ * ------------------------------------------------------------------------- */
 
 static bool is_image_source(const struct snapshot *s)
 {
@@ -240,7 +243,8 @@ int snapshot_reconcile(struct vb *vb, struct arena *a, struct str key)
     return rc;
 }
 
-/* --- who is told ---------------------------------------------------------------------------- */
+/* --- who is told
+ * ---------------------------------------------------------------------------- */
 
 void snapshot_touch_of_volume(struct vb *vb, struct str account, struct str volume_id)
 {
@@ -307,7 +311,8 @@ void snapshot_tick(struct vb *vb)
     view_unlock(vb->view);
 }
 
-/* --- long work ------------------------------------------------------------------------------ */
+/* --- long work
+ * ------------------------------------------------------------------------------ */
 
 struct longs {
     pthread_mutex_t mu;

@@ -2,12 +2,13 @@
  * Not here: blocks (supply.h, snap/), frozen sets (blk/blk_cow.h), who may (awsgw).
  * Threads:  jobs of pool threads, one for each record; long copies on a pool of their own.
  * Memory:   a job's strings live in its arena.
- * Errors:   0: nothing to do until something changes; -EAGAIN: come back; else "error" was written.
+ * Errors:   0: nothing to do until something changes; -EAGAIN: come back; else "error" was
+ *           written.
  *
- * Of a volume: frozen (status "pending" with start_ns) -> blocks uploaded -> committed in the store
- * -> the frozen set is given up -> "completed". What has been reached is read from the store, the
- * data process and the description of the volume, never remembered: a manager that is killed at any
- * step goes on with the next. */
+ * Of a volume: frozen (status "pending" with start_ns) -> blocks uploaded -> committed in the
+ * store -> the frozen set is given up -> "completed". What has been reached is read from the
+ * store, the data process and the description of the volume, never remembered: a manager that
+ * is killed at any step goes on with the next. */
 #pragma once
 #include "model/volume.h"
 #include "snap/snap.h"

@@ -12,8 +12,9 @@
 
 LOG_MODULE("viperblock.snapshot");
 
-/* What was written to a snapshot of StartSnapshot, one entry for each PutSnapshotBlock: the names of
- * encrypted blocks tell nothing, and CompleteSnapshot asks for a checksum of the plain ones. */
+/* What was written to a snapshot of StartSnapshot, one entry for each PutSnapshotBlock: the
+ * names of encrypted blocks tell nothing, and CompleteSnapshot asks for a checksum of the plain
+ * ones. */
 struct ebs_entry {
     uint64_t block;
     uint8_t sha256[SHA256_SIZE];

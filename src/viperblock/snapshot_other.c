@@ -80,7 +80,8 @@ static void over(struct snap_job *j, int rc, const struct err *err)
     }
 }
 
-/* --- of another snapshot -------------------------------------------------------------------- */
+/* --- of another snapshot
+ * -------------------------------------------------------------------- */
 
 static struct str from_account(const struct snapshot *s)
 {
@@ -121,7 +122,8 @@ int snapshot_copy_step(struct snap_job *j, struct snap_store *store)
     return 0;
 }
 
-/* --- of an image that was imported ---------------------------------------------------------- */
+/* --- of an image that was imported
+ * ---------------------------------------------------------- */
 
 static bool is_zero(const char *p, size_t n)
 {

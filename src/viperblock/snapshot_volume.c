@@ -12,7 +12,8 @@ LOG_MODULE("viperblock.snapshot");
 #define CALL_NS   (15 * NS_PER_S)
 #define MAX_GROUP 40u
 
-/* --- what a volume's description says of its frozen sets ------------------------------------- */
+/* --- what a volume's description says of its frozen sets
+ * ------------------------------------- */
 
 static struct frozen_meta *find_frozen(struct volume_meta *m, struct str id)
 {
@@ -68,8 +69,8 @@ static int save(struct vb *vb, struct vol *v, const struct volume_meta *m, struc
     return rc;
 }
 
-/* Sets that the process holds and the description does not name: a manager was killed between the
- * two. Oldest first: each one's parent is there before it. */
+/* Sets that the process holds and the description does not name: a manager was killed between
+ * the two. Oldest first: each one's parent is there before it. */
 static int learn_frozen(struct snap_job *j, struct vol *v, struct volume_meta *m,
                         const struct ctl_state *st, struct err *err)
 {
@@ -97,7 +98,8 @@ static int open_and_learn(struct snap_job *j, struct vol *v, struct volume_meta 
     return rc != 0 ? rc : learn_frozen(j, v, m, st, err);
 }
 
-/* --- the point in time ---------------------------------------------------------------------- */
+/* --- the point in time
+ * ---------------------------------------------------------------------- */
 
 struct member {
     struct str snap, volume;
@@ -271,7 +273,8 @@ static int freeze(struct snap_job *j, struct snap_store *store)
     return tell_group(j, g, now);
 }
 
-/* --- the blocks ----------------------------------------------------------------------------- */
+/* --- the blocks
+ * ----------------------------------------------------------------------------- */
 
 /* It has no blocks to read any more: what it held is the next one's to tell. */
 static int give_up(struct snap_job *j, struct snap_store *store, struct vol *v,
@@ -282,7 +285,8 @@ static int give_up(struct snap_job *j, struct snap_store *store, struct vol *v,
     struct str parent = f ? f->parent : STR("");
     union ctl_msg msg = {.h = {.op = CTL_SNAP_ABORT}};
     (void)snprintf(msg.h.snap, sizeof(msg.h.snap), "%.*s", STR_ARG(j->spec->id));
-    int rc = vol_is_open(j->vb->vols, v) ? vol_call(j->vb->vols, v, &msg, CALL_NS, NULL, &err) : 0;
+    int rc =
+        vol_is_open(j->vb->vols, v) ? vol_call(j->vb->vols, v, &msg, CALL_NS, NULL, &err) : 0;
     if (rc == -EBUSY || rc == -EPIPE || rc == -ETIMEDOUT) {
         return -EAGAIN; /* a newer one goes first */
     }

@@ -39,7 +39,8 @@ static void answer(struct work *w, uint16_t op, int rc)
     (void)!proc_send(w->p, &m); /* a process that is gone asks again when it is back */
 }
 
-/* --- an absent block ------------------------------------------------------------------------ */
+/* --- an absent block
+ * ------------------------------------------------------------------------ */
 
 static int fetch(struct work *w, struct err *err)
 {
@@ -89,7 +90,8 @@ static void do_fetch(void *ctx)
     work_free(w);
 }
 
-/* --- a frozen block ------------------------------------------------------------------------- */
+/* --- a frozen block
+ * ------------------------------------------------------------------------- */
 
 static void do_upload(void *ctx)
 {
@@ -107,7 +109,8 @@ static void do_upload(void *ctx)
     work_free(w);
 }
 
-/* --- the loop's thread ---------------------------------------------------------------------- */
+/* --- the loop's thread
+ * ---------------------------------------------------------------------- */
 
 static bool is_open_upload(const struct vol *v, const char *snap)
 {
@@ -143,7 +146,10 @@ void supply_take(struct vb *vb, struct proc *p, const struct ctl_head *h)
     vols_unlock(vb->vols);
     struct pool *pool = is_fetch && h->arg == 0 ? vb->fetch_pool : vb->upload_pool;
     if (pool_submit(pool, is_fetch ? do_fetch : do_upload, NULL, NULL, w) != 0) {
-        answer(w, is_fetch ? CTL_FETCHED : CTL_STORED, -EAGAIN);
+        union ctl_msg m = {.h = w->h};
+        m.h.op = is_fetch ? CTL_FETCHED : CTL_STORED;
+        m.h.rc = -EAGAIN;
+        (void)!proc_try(w->p, &m);
         work_free(w);
     }
 }

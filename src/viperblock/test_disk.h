@@ -2,8 +2,8 @@
  * Not here: the frontend itself (blk/vu_client.h).
  * Threads:  one at a time.
  * Memory:   struct test_disk is the test's; test_disk_close() gives back.
- * Errors:   assertions of cmocka, but where an errno is answered. A server that dies is waited for
- *           (at most 30 s), as QEMU does. */
+ * Errors:   assertions of cmocka, but where an errno is answered. A server that dies is waited
+ *           for (at most 30 s), as QEMU does. */
 #pragma once
 #include "base/test.h"
 
@@ -24,8 +24,8 @@ void test_disk_close(struct test_disk *d);
 int test_disk_read(struct test_disk *d, uint64_t off, void *p, size_t n);
 int test_disk_write(struct test_disk *d, uint64_t off, const void *p, size_t n);
 int test_disk_flush(struct test_disk *d);
-/* The first bytes are those of the file, and zeros follow up to the end of the disk (looked at here and
- * there). */
+/* The first bytes are those of the file, and zeros follow up to the end of the disk (looked at
+ * here and there). */
 void test_disk_equals(struct test_disk *d, const char *path);
 /* Reproducible bytes. */
 void test_fill(char *p, size_t n, uint64_t seed);

@@ -46,8 +46,8 @@ void vb_touch(struct vb *vb, struct str key)
     }
 }
 
-/* Keys that are worked on: of the store, "proc/<name>" of data processes, "gc/..." of the store's
- * blocks. */
+/* Keys that are worked on: of the store, "proc/<name>" of data processes, "gc/..." of the
+ * store's blocks. */
 static const struct {
     const char *prefix;
     int (*reconcile)(struct vb *vb, struct arena *a, struct str key);
@@ -135,7 +135,7 @@ bool vb_is_in_store(struct vb *vb, const char *prefix, struct str id)
 }
 
 /* --- jobs: one per key, never two at once for one key ---------------------------------------
- */
+ * */
 
 static void job_start(struct vb_job *j);
 
@@ -293,7 +293,7 @@ static void on_tick(void *ctx)
 }
 
 /* --- life -----------------------------------------------------------------------------------
- */
+ * */
 
 static void stop_loop(void *loop)
 {

@@ -1,4 +1,5 @@
-/* vb.h — the service as a whole: one view of the store, one folder, pools of workers, one socket.
+/* vb.h — the service as a whole: one view of the store, one folder, pools of workers, one
+ *        socket.
  * Not here: main() and its arguments (main.c). Inside the room see vb_int.h.
  * Threads:  vb_new() and vb_free() on the loop's thread, while the loop does not run.
  * Memory:   vb_new() gives; kv, loop and service are the caller's and live longer.
@@ -31,5 +32,6 @@ MUST_CHECK int vb_new(const struct vb_opts *o, struct vb **ret, struct err *err)
  * asked), answers all who wait. */
 void vb_free(struct vb *vb);
 DEFINE_CLEANUP(struct vb *, vb_free);
-/* When the machine or the cloud goes down: vb_free() then ends the data processes that serve nobody. */
+/* When the machine or the cloud goes down: vb_free() then ends the data processes that serve
+ * nobody. */
 void vb_end_idle(struct vb *vb);

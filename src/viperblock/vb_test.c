@@ -338,8 +338,8 @@ static void unregistered_images_are_settled(void **state)
     assert_int_equal(access(path_of(e, "images", known, "unregistered"), F_OK), -1);
     assert_true(same_bytes(disk, path_of(e, "images", known, "data")));
     assert_int_equal(access(path_of(e, "images", "ami-00000000000000001", "data"), F_OK), -1);
-    /* Without the mark it was whole once: the store may have been put back to an older state, so a
-     * person decides. */
+    /* Without the mark it was whole once: the store may have been put back to an older state,
+     * so a person decides. */
     assert_int_equal(access(path_of(e, "images", "ami-00000000000000002", "data"), F_OK), 0);
     assert_int_equal(env_count(e, "images"), 2);
     assert_int_equal(env_count(e, "trash"), 0);
@@ -419,7 +419,8 @@ static void second_service_is_refused(void **state)
     loop_free(l);
 }
 
-/* --- kill -9 and full disks: in a child ------------------------------------------------------ */
+/* --- kill -9 and full disks: in a child
+ * ------------------------------------------------------ */
 
 /* Imports and clones until it is killed. */
 static void victim(const char *dir)

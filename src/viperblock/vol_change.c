@@ -74,14 +74,14 @@ void vols_fill(struct vols *vs, struct str id, uint64_t bytes_per_s)
     }
 }
 
-/* The frontend connects again by itself: its connection ends with the service of the old disk. */
+/* The frontend connects again by itself: its connection ends with the service of the old
+ * disk. */
 int vol_reopen(struct vols *vs, struct vol *v, struct err *err)
 {
     char host[BLK_SNAP_ID];
     memcpy(host, v->host, sizeof(host));
     bool is_vu = v->is_vu, is_nbd = v->is_nbd, is_read_only = v->is_nbd_read_only;
-    const struct vol_guest g = {
-        .uid = v->uid, .n_queues = v->n_queues, .is_nbd = v->is_vu_nbd};
+    const struct vol_guest g = {.uid = v->uid, .n_queues = v->n_queues, .is_nbd = v->is_vu_nbd};
     char path[108];
     vols_lock(vs);
     v->is_crashed = false;

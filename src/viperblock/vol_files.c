@@ -55,7 +55,8 @@ int vol_meta_save(struct vb *vb, const struct volume_meta *m, struct err *err)
                                          buf_str(&text), err);
 }
 
-/* --- keys ----------------------------------------------------------------------------------- */
+/* --- keys
+ * ----------------------------------------------------------------------------------- */
 
 static struct str purpose_of(struct arena *a, struct str id)
 {
@@ -99,7 +100,8 @@ int vol_new_key(struct vb *vb, struct arena *a, struct str id, struct str *ret, 
     return rc;
 }
 
-/* --- map and aside -------------------------------------------------------------------------- */
+/* --- map and aside
+ * -------------------------------------------------------------------------- */
 
 static int fill_map(void *ctx, int fd, struct err *err)
 {
@@ -181,7 +183,8 @@ int vol_make_files(const struct volume_meta *m, int dir, struct err *err)
     return rc != 0 ? rc : folder_write_file(dir, "meta.json", buf_str(&text), err);
 }
 
-/* --- what is remembered --------------------------------------------------------------------- */
+/* --- what is remembered
+ * --------------------------------------------------------------------- */
 
 static bool is_frozen(const struct volume_meta *m, const char *snap)
 {

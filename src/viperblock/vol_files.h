@@ -1,5 +1,5 @@
-/* vol_files.h — the files of one volume: its description, map, aside and key; making and growing
- *               them.
+/* vol_files.h — the files of one volume: its description, map, aside and key; making and
+ *               growing them.
  * Not here: folders (folder.h), who has it open (vols.h).
  * Threads:  any; the volume is taken (vols.h) by the caller where something is written.
  * Memory:   descriptions live in the arena given.

@@ -26,7 +26,8 @@ LOG_MODULE("viperblock.vols");
 #define N_OPEN_FDS 6u
 #define MAX_QUEUES 8u
 
-/* --- opening -------------------------------------------------------------------------------- */
+/* --- opening
+ * -------------------------------------------------------------------------------- */
 
 struct blk_limits vol_limits(struct vols *vs, const struct vol *v)
 {
@@ -270,13 +271,10 @@ int vol_open(struct vols *vs, struct vol *v, const char *host, unsigned n_rings,
     } else if (v->host[0] != '\0') {
         vol_note_remove(vs, v, v->host);
     }
-    rc = host_up(vs, host ? host : v->id, n_rings, &p, err);
+    set_host(vs, v, host ? host : v->id); /* before: nobody ends the process that we start */
+    rc = host_up(vs, v->host, n_rings, &p, err);
     proc_unref(p);
-    if (rc != 0) {
-        return rc;
-    }
-    set_host(vs, v, host ? host : v->id);
-    rc = open_in(vs, v, err);
+    rc = rc != 0 ? rc : open_in(vs, v, err);
     end_probation(vs, v, rc);
     if (rc != 0) {
         vol_note_remove(vs, v, v->host);
@@ -286,7 +284,8 @@ int vol_open(struct vols *vs, struct vol *v, const char *host, unsigned n_rings,
     return rc;
 }
 
-/* --- closing -------------------------------------------------------------------------------- */
+/* --- closing
+ * -------------------------------------------------------------------------------- */
 
 static void drop_sockets(struct vols *vs, struct vol *v)
 {
@@ -342,12 +341,18 @@ int vol_close(struct vols *vs, struct vol *v, bool is_forced, struct err *err)
     memset(v->uploads, 0, sizeof(v->uploads));
     v->source_loaded = false;
     vols_unlock(vs);
+    if (is_forced) {
+        vols_lock(vs);
+        host_find(vs, host)->cut_ns = time_mono_ns();
+        vols_unlock(vs);
+    }
     log_info("volume.closed", KV_CSTR("volume", v->id), KV_CSTR("process", host));
     vols_touch_host(vs, host);
     return 0;
 }
 
-/* --- calls ---------------------------------------------------------------------------------- */
+/* --- calls
+ * ---------------------------------------------------------------------------------- */
 
 int vol_call(struct vols *vs, struct vol *v, union ctl_msg *m, uint64_t timeout_ns,
              struct proc_answer *ret, struct err *err)
@@ -382,7 +387,8 @@ int vol_ask_state(struct vols *vs, struct vol *v, struct ctl_state *ret, struct 
                          "the data process of %s tells no state", v->id);
 }
 
-/* --- serving -------------------------------------------------------------------------------- */
+/* --- serving
+ * -------------------------------------------------------------------------------- */
 
 static int listen_at(const char *path, mode_t mode, int *ret, struct err *err)
 {
@@ -426,7 +432,8 @@ static int send_serve(struct vols *vs, struct vol *v, bool is_tool, struct err *
     return rc;
 }
 
-/* The socket is kept over the deaths of a process: who connects meanwhile waits in its queue. */
+/* The socket is kept over the deaths of a process: who connects meanwhile waits in its queue.
+ * */
 static int serve(struct vols *vs, struct vol *v, bool is_tool, struct err *err)
 {
     char path[108];
@@ -530,10 +537,11 @@ int vol_unserve(struct vols *vs, struct vol *v, bool is_nbd, struct err *err)
     return vol_note_write(vs, v, err);
 }
 
-/* --- after a death -------------------------------------------------------------------------- */
+/* --- after a death
+ * -------------------------------------------------------------------------- */
 
-/* The frontend comes back and what was under way is done again: until then this volume is the one
- * that a second death is about. */
+/* The frontend comes back and what was under way is done again: until then this volume is the
+ * one that a second death is about. */
 static void wait_for_replay(struct vols *vs, struct vol *v)
 {
     vols_lock(vs);

@@ -65,7 +65,8 @@ struct vol *vol_of_disk(struct vols *vs, const struct proc *p, uint32_t disk)
     return NULL;
 }
 
-/* --- taking --------------------------------------------------------------------------------- */
+/* --- taking
+ * --------------------------------------------------------------------------------- */
 
 static struct vol *find_or_make(struct vols *vs, struct str id)
 {
@@ -188,7 +189,8 @@ size_t vols_list(struct vols *vs, struct vol **ret)
     return n;
 }
 
-/* --- what processes say: the loop's thread --------------------------------------------------- */
+/* --- what processes say: the loop's thread
+ * --------------------------------------------------- */
 
 static void touch_volume(struct vols *vs, const struct vol *v)
 {
@@ -232,6 +234,8 @@ static void take_state(struct vols *vs, struct proc *p, const struct ctl_state *
     v = v ? v : recognise(vs, p, st);
     if (h->p == p) {
         h->n_states++;
+        bool is_held = st->is_vu_connected != 0 || st->n_nbd > 0;
+        h->cut_ns = !v && is_held ? time_mono_ns() : h->cut_ns;
     }
     if (v && strcmp(v->id, st->id) == 0) {
         bool is_drained = st->cow.n_absent_pages == 0 &&
@@ -334,7 +338,8 @@ static void on_gone(void *ctx, struct proc *p, int wait_status)
     vols_touch_host(vs, proc_name(p));
 }
 
-/* --- life ----------------------------------------------------------------------------------- */
+/* --- life
+ * ----------------------------------------------------------------------------------- */
 
 static void vol_free(void *vol)
 {
@@ -365,8 +370,8 @@ void vols_stop(struct vols *vs)
     vols_unlock(vs);
 }
 
-/* Those that a guest or a tool is connected to run on. What is being read for a snapshot is frozen in
- * the maps: the next manager goes on with it. */
+/* Those that a guest or a tool is connected to run on. What is being read for a snapshot is
+ * frozen in the maps: the next manager goes on with it. */
 static bool is_idle(void *ctx, struct proc *p)
 {
     struct vols *vs = ctx;

@@ -1,15 +1,16 @@
 /* vols.h — which volume is open in which data process, and what it does there.
- * Not here: processes (proc.h), files (folder.h), desired state (volume.c), blocks that come and
- *           go (supply.h).
- * Threads:  pool threads; calls block. A volume is worked on by one thread at a time: vol_take()
- *           waits, vol_give() lets the next one in. Whoever takes several takes them in order of
- *           their ids.
+ * Not here: processes (proc.h), files (folder.h), desired state (volume.c), blocks that come
+ *           and go (supply.h).
+ * Threads:  pool threads; calls block. A volume is worked on by one thread at a time:
+ *           vol_take() waits, vol_give() lets the next one in. Whoever takes several takes them
+ *           in order of their ids.
  * Memory:   a struct vol lives while it is taken, open or remembered.
  * Errors:   -EAGAIN "VolumeNotReady" a process is being started again, ask again; -EBUSY
  *           "VolumeInUse"; -EACCES "Locked" no root key for an encrypted volume; -EIO
  *           "VolumeFaulted"; of the data process.
  * Survives: a note of each open volume lies beside the sockets of its process
- *           (<run>/<process>/<volume>.json), so that a new manager knows what the old one did. */
+ *           (<run>/<process>/<volume>.json), so that a new manager knows what the old one
+ * did. */
 #pragma once
 #include "blk/ctl.h"
 #include "viperblock/meta.h"
@@ -41,8 +42,8 @@ struct vol {
     int vu_fd, nbd_fd; /* listening sockets, -1 = none */
     uint64_t served_ns;
     bool is_crashed; /* faulted by us: its opening ended its process twice */
-    /* The process that it is being opened in, until that is known to have gone well (compared only):
-     * one that ends meanwhile is its fault. */
+    /* The process that it is being opened in, until that is known to have gone well (compared
+     * only): one that ends meanwhile is its fault. */
     const struct proc *probation;
     uint64_t crash_ns[VOL_N_CRASHES];
     /* What an absent block is: of meta.json. */
@@ -69,13 +70,13 @@ void vols_free(struct vols *vs); /* as procs_free() */
 
 /* 'account' "" = as remembered. */
 struct vol *vol_take(struct vols *vs, struct str account, struct str id);
-/* Closes nothing; a volume that nobody needs any more is closed by the reconciler of its process,
- * which this wakes. */
+/* Closes nothing; a volume that nobody needs any more is closed by the reconciler of its
+ * process, which this wakes. */
 void vol_give(struct vols *vs, struct vol *v);
 
 bool vol_is_open(struct vols *vs, struct vol *v);
-/* Opens it, in process 'host' ("i-..."), or (NULL) wherever it is, a tool process when it is closed.
- * One that is open elsewhere and does not serve anybody there moves. */
+/* Opens it, in process 'host' ("i-..."), or (NULL) wherever it is, a tool process when it is
+ * closed. One that is open elsewhere and does not serve anybody there moves. */
 MUST_CHECK int vol_open(struct vols *vs, struct vol *v, const char *host, unsigned n_rings,
                         struct err *err);
 /* Flushes, gives up the lock. -EBUSY while a frontend is connected, unless 'is_forced': it sees

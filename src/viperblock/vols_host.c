@@ -18,8 +18,9 @@ LOG_MODULE("viperblock.vols");
 #define DEATHS_FREE  3u
 #define NEW_NS       (60 * NS_PER_S) /* opened, and the guest may not be there yet */
 #define TICK_NS      (2 * NS_PER_S)
+#define CUT_NS       (3 * TICK_NS)
 #define NOTE_MAX     4096u
-#define TOOL_RINGS   8u
+#define TOOL_RINGS   24u /* its disk, and 16 connections of NBD */
 #define MAX_OPEN_VUS 64u
 
 struct vol_note {
@@ -40,7 +41,8 @@ static const struct rec_field note_fields[] = {
 };
 static REC_DESC(note_desc, struct vol_note, "open volume", 1, note_fields);
 
-/* --- notes ---------------------------------------------------------------------------------- */
+/* --- notes
+ * ---------------------------------------------------------------------------------- */
 
 void vol_path(const struct vols *vs, const char *host, const char *id, const char *ext,
               char out[108])
@@ -128,7 +130,8 @@ int vols_read_notes(struct vols *vs, struct err *err)
     return rc != 0 ? rc : procs_each_folder(vs->procs, read_folder, vs, err);
 }
 
-/* --- a process is there --------------------------------------------------------------------- */
+/* --- a process is there
+ * --------------------------------------------------------------------- */
 
 /* Disks that a process has open and that nobody remembers: given up. */
 static void close_strays(struct proc *p, uint64_t strays)
@@ -176,8 +179,7 @@ static int learn(struct vols *vs, struct host *h, struct proc *p, struct err *er
     int rc = proc_call(p, &m, NULL, 0, STATES_NS, NULL, err);
     uint64_t end = time_mono_ns() + STATES_NS;
     vols_lock(vs);
-    while (rc == 0 && h->n_states < proc_n_disks(p) && vols_wait(vs, end)) {
-    }
+    while (rc == 0 && h->n_states < proc_n_disks(p) && vols_wait(vs, end)) {}
     h->is_learning = false;
     if (rc == 0 && h->n_states < proc_n_disks(p)) {
         rc = fail(err, -EAGAIN, "VolumeNotReady", "the data process of %s tells no state",
@@ -292,7 +294,8 @@ int host_up(struct vols *vs, const char *name, unsigned n_rings, struct proc **r
     return 0;
 }
 
-/* --- reconciling one process ---------------------------------------------------------------- */
+/* --- reconciling one process
+ * ---------------------------------------------------------------- */
 
 static bool instance_is_over(struct vb *vb, struct str account, const char *instance)
 {
@@ -400,12 +403,18 @@ static int reconcile_vol(struct vols *vs, struct vol *v, const char *host)
     return rc == -EBUSY && !is_wanted ? 0 : rc;
 }
 
+/* A guest that lost its disk by force is told errors for as long as it is connected. */
+static bool has_cut(const struct host *h)
+{
+    return h->p && h->cut_ns != 0 && time_mono_ns() < h->cut_ns + CUT_NS;
+}
+
 /* Nothing is open in it: it ends, and its folder goes. */
 static void end_host(struct vols *vs, const char *name)
 {
     vols_lock(vs);
     struct host *h = host_find(vs, name);
-    bool is_used = h->is_busy;
+    bool is_used = h->is_busy || has_cut(h);
     omap_foreach_prefix(node, vs->vols, STR(""))
     {
         is_used = is_used || strcmp(((const struct vol *)omap_value(node))->host, name) == 0;
@@ -466,6 +475,29 @@ int vols_reconcile_proc(struct vols *vs, struct arena *a, struct str name)
     return result == -EIO || result == -ENOENT ? 0 : result;
 }
 
+/* Processes without a volume: asked whether a guest still holds on to what it lost, or ended.
+ * */
+static void tick_hosts(struct vols *vs)
+{
+    VEC(struct proc *) asked = {.v = NULL};
+    vols_lock(vs);
+    omap_foreach_prefix(node, vs->hosts, STR(""))
+    {
+        const struct host *h = omap_value(node);
+        if (h->p && h->cut_ns != 0 && !h->is_busy) {
+            vec_push(&asked, proc_ref(h->p));
+        }
+    }
+    vols_unlock(vs);
+    for (size_t i = 0; i < asked.n; i++) {
+        union ctl_msg m = {.h = {.op = CTL_STATE}};
+        (void)!proc_try(asked.v[i], &m);
+        vols_touch_host(vs, proc_name(asked.v[i]));
+        proc_unref(asked.v[i]);
+    }
+    vec_free(&asked);
+}
+
 void vols_tick(struct vols *vs)
 {
     uint64_t now = time_mono_ns();
@@ -474,6 +506,7 @@ void vols_tick(struct vols *vs)
         return;
     }
     vs->asked_ns = now;
+    tick_hosts(vs);
     size_t n = vols_list(vs, &v);
     for (size_t i = 0; i < n; i++) {
         if (v[i].host[0] != '\0' && !v[i].is_taken && !v[i].is_crashed &&

@@ -1,7 +1,7 @@
 /* vols_int.h — what vols.c, vols_host.c and vol_open.c share.
  * Not here: the door (vols.h).
- * Threads:  'mu' guards everything; 'cond' tells of every change. Lock order: mu, then that of the
- *           processes (proc_int.h).
+ * Threads:  'mu' guards everything; 'cond' tells of every change. Lock order: mu, then that of
+ *           the processes (proc_int.h).
  * Memory, errors: vols.h. */
 #pragma once
 #include "base/omap.h"
@@ -18,6 +18,7 @@ struct host { /* a process by name, whether it runs or not */
     uint32_t next_disk;
     uint64_t strays;   /* disks that it has open and that no note names: a bit each */
     unsigned n_states; /* messages about disks since it was met */
+    uint64_t cut_ns;   /* last heard of a frontend whose disk was taken away by force */
     unsigned n_rings, n_deaths;
     uint64_t death_ns; /* of the newest */
 };

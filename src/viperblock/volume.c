@@ -71,7 +71,8 @@ static int put_lost(struct vb *vb, struct arena *a, const struct volume *v,
     return put_status(vb, a, v, old, &s);
 }
 
-/* --- looking -------------------------------------------------------------------------------- */
+/* --- looking
+ * -------------------------------------------------------------------------------- */
 
 /* The bytes that are there must be those that were made: as its description says. */
 static int verify(struct vb *vb, struct arena *a, const struct volume *v,
@@ -96,9 +97,11 @@ static int verify(struct vb *vb, struct arena *a, const struct volume *v,
     return 0;
 }
 
-/* --- removing ------------------------------------------------------------------------------- */
+/* --- removing
+ * ------------------------------------------------------------------------------- */
 
-/* Whoever holds the lock of the bytes, and is no process of ours, is a guest of an older version. */
+/* Whoever holds the lock of the bytes, and is no process of ours, is a guest of an older
+ * version. */
 static bool is_locked(int fd)
 {
     return flock(fd, LOCK_EX | LOCK_NB) != 0;
@@ -159,7 +162,8 @@ static int delete (struct vb *vb, struct arena *a, const struct volume *v,
     return put_state(vb, a, v, st, "deleted", "");
 }
 
-/* --- changing ------------------------------------------------------------------------------- */
+/* --- changing
+ * ------------------------------------------------------------------------------- */
 
 static int put_mod(struct vb *vb, struct arena *a, const struct volume_mod *m,
                    const char *state, uint64_t progress, const char *reason)
@@ -175,7 +179,8 @@ static int put_mod(struct vb *vb, struct arena *a, const struct volume_mod *m,
                       &st, NULL);
 }
 
-/* The files grow in the data process, which has them open and locked; an offline one for that. */
+/* The files grow in the data process, which has them open and locked; an offline one for
+ * that. */
 static int grow(struct vb *vb, struct arena *a, struct vol *vol, struct volume_meta *m,
                 uint64_t size, struct err *err)
 {
@@ -214,7 +219,8 @@ static int apply(struct vb *vb, struct arena *a, const struct volume *v, struct 
     return rc == -EPIPE ? -EAGAIN : rc;
 }
 
-/* Size and speed as they are wanted; says so in the status of the modification, if it is one. */
+/* Size and speed as they are wanted; says so in the status of the modification, if it is one.
+ * */
 static int modify(struct vb *vb, struct arena *a, const struct volume *v, struct volume_meta *m,
                   struct err *err)
 {
@@ -242,7 +248,8 @@ static int modify(struct vb *vb, struct arena *a, const struct volume *v, struct
     return rc;
 }
 
-/* --- health --------------------------------------------------------------------------------- */
+/* --- health
+ * --------------------------------------------------------------------------------- */
 
 /* Nothing is absent any more: what it came from is not needed by this volume. */
 static int drop_source(struct vb *vb, struct arena *a, const struct volume *v, struct err *err)
@@ -301,7 +308,8 @@ static void look(struct vb *vb, const struct volume *v, const struct volume_meta
                               : m->source_size;
 }
 
-/* --- the reconciler ------------------------------------------------------------------------- */
+/* --- the reconciler
+ * ------------------------------------------------------------------------- */
 
 static int there(struct vb *vb, struct arena *a, const struct volume *v,
                  const struct volume_status *st)

@@ -19,7 +19,8 @@ LOG_MODULE("viperblock.check");
 #define PAGE       4096u
 #define MAX_LISTED 1000u
 
-/* --- volume.list ---------------------------------------------------------------------------- */
+/* --- volume.list
+ * ---------------------------------------------------------------------------- */
 
 static void latency(struct jw *w, const char *name, const struct disk_counters *c,
                     enum blk_op op)
@@ -148,7 +149,8 @@ void call_volume_list(struct vb_call *c)
     }
 }
 
-/* --- volume.check --------------------------------------------------------------------------- */
+/* --- volume.check
+ * --------------------------------------------------------------------------- */
 
 struct check {
     struct vb *vb;
@@ -329,7 +331,8 @@ void call_volume_check(struct vb_call *c)
     call_reply(c, buf_str(&out), NULL, 0);
 }
 
-/* --- volume.orphans ------------------------------------------------------------------------- */
+/* --- volume.orphans
+ * ------------------------------------------------------------------------- */
 
 struct orphans {
     struct vb *vb;

@@ -98,7 +98,8 @@ static int use_store(struct vb *vb, struct arena *a, const struct volume *v,
     return 0;
 }
 
-/* What dirt counts from: the source, when a snapshot of this volume may have it as its parent. */
+/* What dirt counts from: the source, when a snapshot of this volume may have it as its
+ * parent. */
 static void set_since(struct vb *vb, struct arena *a, struct volume_meta *m)
 {
     struct str state = STR("");

@@ -9,7 +9,7 @@ LOG_MODULE("viperblock.rpc");
 
 #define MAX_QUEUES  8u
 #define MAX_VOLUMES 16u /* of one instance: rings for all of them are made at its start */
-#define NBD_RINGS   8u
+#define OTHER_RINGS 32u /* of the disks, and connections of NBD */
 #define ANSWER_MAX  4096u
 
 static int bad_args(struct err *err)
@@ -80,7 +80,7 @@ static int open_volume(struct vb *vb, struct arena *a, const struct json *args,
         v->n_queues = (uint32_t)n_queues;
     }
     rc = vol_open(vb->vols, v, arena_cstr(a, instance),
-                  (unsigned)n_queues * MAX_VOLUMES + NBD_RINGS, err);
+                  (unsigned)n_queues * MAX_VOLUMES + OTHER_RINGS, err);
     const struct vol_guest g = {.uid = (uint32_t)uid,
                                 .n_queues = (uint32_t)n_queues,
                                 .is_nbd = str_eqc(transport, "nbd")};
@@ -115,7 +115,8 @@ void call_volume_open(struct vb_call *c)
     call_reply(c, buf_str(&out), NULL, 0);
 }
 
-/* --- volume.close --------------------------------------------------------------------------- */
+/* --- volume.close
+ * --------------------------------------------------------------------------- */
 
 static int close_volume(struct vb *vb, const struct json *args, struct err *err)
 {
@@ -149,7 +150,8 @@ void call_volume_close(struct vb_call *c)
     }
 }
 
-/* --- NBD ------------------------------------------------------------------------------------ */
+/* --- NBD
+ * ------------------------------------------------------------------------------------ */
 
 static int open_nbd(struct vb *vb, struct arena *a, const struct json *args, char path[108],
                     struct err *err)
@@ -169,7 +171,7 @@ static int open_nbd(struct vb *vb, struct arena *a, const struct json *args, cha
                   "a guest has the volume %.*s: it can be exported for reading only",
                   STR_ARG(id));
     }
-    rc = rc != 0 ? rc : vol_open(vb->vols, v, NULL, NBD_RINGS, err);
+    rc = rc != 0 ? rc : vol_open(vb->vols, v, NULL, 0, err);
     rc = rc != 0 ? rc : vol_serve_nbd(vb->vols, v, is_read_only, path, err);
     vol_give(vb->vols, v);
     return rc == -EPIPE ? -EAGAIN : rc;

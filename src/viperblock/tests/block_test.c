@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-/* Volumes and snapshots with the real services. A file ("shadow") has what each disk should hold. */
+/* Volumes and snapshots with the real services. A file ("shadow") has what each disk should
+ * hold. */
 
 #define BLOCK (512u << 10)
 #define GIB   (UINT64_C(1) << 30)
@@ -45,7 +46,8 @@ static int teardown(void **state)
     return 0;
 }
 
-/* 'n' pieces of 'size' bytes at places that follow from the seed, on the disk and in its shadow. */
+/* 'n' pieces of 'size' bytes at places that follow from the seed, on the disk and in its
+ * shadow. */
 static void write_some(struct test_disk *d, const char *path, uint64_t seed, unsigned n,
                        size_t size)
 {
@@ -93,7 +95,8 @@ static void wait_no_processes(void)
     assert_int_equal(world_n_processes(&w), 0);
 }
 
-/* A volume, its snapshots (the second an increment), and volumes of both; all is gone at the end. */
+/* A volume, its snapshots (the second an increment), and volumes of both; all is gone at the
+ * end. */
 static void snapshots_are_points_in_time(void **state)
 {
     (void)state;
@@ -197,8 +200,8 @@ static void killed_at_every_step(void **state)
     assert_int_equal(u.n_manifests + u.n_kept + u.n_pending + u.n_blocks + u.n_pages, 0);
 }
 
-/* All volumes of an instance at one moment: a number written to the first, then to the second, is
- * never newer on the second's snapshot. */
+/* All volumes of an instance at one moment: a number written to the first, then to the second,
+ * is never newer on the second's snapshot. */
 static void groups_are_of_one_moment(void **state)
 {
     (void)state;
@@ -417,6 +420,104 @@ static void volumes_grow(void **state)
     world_close(&w, VOL2, INSTANCE, &d);
 }
 
+static void nbd_path(const char *method, const char *more, char out[PATH_MAX])
+{
+    char text[300];
+    struct str answer = STR("");
+    struct json *j = NULL;
+    struct err err = ERR_INIT;
+    snprintf(text, sizeof(text), "{\"account\":\"" ACCOUNT "\",\"volume_id\":\"" VOL1 "\"%s}",
+             more);
+    if (world_call(&w, method, text, -1, &answer, NULL, &err) != 0) {
+        fail_msg("%s: %s: %s", method, err.name, err.msg);
+    }
+    assert_int_equal(json_parse(answer, &j, NULL), 0);
+    snprintf(out, PATH_MAX, "%.*s", STR_ARG(json_get_str(j, "path")));
+    json_free(j);
+}
+
+/* Tools read and write over NBD; so does a guest that shares no memory, who counts as one. */
+static void nbd_serves_tools_and_guests(void **state)
+{
+    (void)state;
+    struct test_disk d;
+    struct err err = ERR_INIT;
+    char path[PATH_MAX], text[PATH_MAX * 6];
+    struct volume v = world_volume(VOL1, 1);
+    world_put_volume(&w, &v);
+    world_wait_volume(&w, VOL1, "available");
+    nbd_path("volume.nbd", "", path);
+    snprintf(text, sizeof(text),
+             "qemu-io -f raw -c 'write -P 0xab 1M 64k' -c flush 'nbd+unix:///" VOL1
+             "?socket=%s' && head -c 65536 /dev/zero | tr '\\0' '\\253' | "
+             "dd of='%s' bs=1M seek=1 conv=notrunc status=none",
+             path, shadow[0]);
+    world_sh(text);
+    /* a second manager finds the export, and ends it */
+    world_kill(&w, WORLD_BLOCK);
+    world_restart(&w, WORLD_BLOCK);
+    snprintf(text, sizeof(text),
+             "qemu-img convert -f raw -O raw 'nbd+unix:///" VOL1 "?socket=%s' '%s.out' && "
+             "cmp -n 67108864 '%s.out' '%s'; rm '%s.out'",
+             path, shadow[1], shadow[1], shadow[0], shadow[1]);
+    world_sh(text);
+    assert_int_equal(world_call(&w, "volume.nbd_end",
+                                "{\"account\":\"" ACCOUNT "\",\"volume_id\":\"" VOL1 "\"}", -1,
+                                NULL, NULL, &err),
+                     0);
+    wait_no_processes();
+    nbd_path("volume.open",
+             ",\"instance_id\":\"" INSTANCE "\",\"uid\":0,\"n_queues\":1,\"transport\":\"nbd\"",
+             path);
+    snprintf(text, sizeof(text),
+             "(echo 'write -P 0xcd 2M 64k'; sleep 2; echo flush) | "
+             "qemu-io -f raw 'nbd+unix:///" VOL1 "?socket=%s' & sleep 1",
+             path);
+    world_sh(text);
+    assert_int_equal(world_call(&w, "volume.close",
+                                "{\"account\":\"" ACCOUNT "\",\"volume_id\":\"" VOL1
+                                "\",\"instance_id\":\"" INSTANCE "\"}",
+                                -1, NULL, NULL, &err),
+                     -EBUSY);
+    sleep(2);
+    /* by vhost-user again: the same bytes */
+    world_open(&w, VOL1, INSTANCE, &d);
+    static char got[65536], want[65536];
+    memset(want, 0xcd, sizeof(want));
+    assert_int_equal(test_disk_read(&d, 2 << 20, got, sizeof(got)), 0);
+    assert_memory_equal(got, want, sizeof(want));
+    world_close(&w, VOL1, INSTANCE, &d);
+}
+
+/* Forced off: the guest sees errors, and another may have the volume at once. */
+static void forced_detach_gives_up_the_volume(void **state)
+{
+    (void)state;
+    struct test_disk d, e;
+    struct err err = ERR_INIT;
+    struct volume v = world_volume(VOL1, 1);
+    world_put_volume(&w, &v);
+    world_wait_volume(&w, VOL1, "available");
+    world_open(&w, VOL1, INSTANCE, &d);
+    write_some(&d, shadow[0], 1, 10, 65536);
+    static char page[4096];
+    assert_int_equal(world_call(&w, "volume.close",
+                                "{\"account\":\"" ACCOUNT "\",\"volume_id\":\"" VOL1
+                                "\",\"instance_id\":\"" INSTANCE "\",\"is_forced\":true}",
+                                -1, NULL, NULL, &err),
+                     0);
+    assert_int_not_equal(test_disk_write(&d, 0, page, sizeof(page)), 0);
+    v.instance_id = STR("i-00000000000000002");
+    world_put_volume(&w, &v);
+    world_open(&w, VOL1, "i-00000000000000002", &e);
+    test_disk_equals(&e, shadow[0]);
+    write_some(&e, shadow[0], 2, 10, 4096);
+    assert_int_not_equal(test_disk_write(&d, 0, page, sizeof(page)), 0);
+    test_disk_close(&d);
+    test_disk_equals(&e, shadow[0]);
+    world_close(&w, VOL1, "i-00000000000000002", &e);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -426,6 +527,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(encrypted_volumes_show_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(restored_after_the_node_is_lost, setup, teardown),
         cmocka_unit_test_setup_teardown(volumes_grow, setup, teardown),
+        cmocka_unit_test_setup_teardown(nbd_serves_tools_and_guests, setup, teardown),
+        cmocka_unit_test_setup_teardown(forced_detach_gives_up_the_volume, setup, teardown),
         cmocka_unit_test_setup_teardown(killed_at_every_step, setup, teardown),
     };
     if (argc < 5) {

@@ -22,7 +22,8 @@
 static const char *exes[WORLD_N];
 static const char *const names[WORLD_N] = {"state", "predastore", "viperblock"};
 
-/* --- services ------------------------------------------------------------------------------- */
+/* --- services
+ * ------------------------------------------------------------------------------- */
 
 static void run(const char *const argv[])
 {
@@ -158,7 +159,8 @@ size_t world_done(struct world *w)
     return n;
 }
 
-/* --- records -------------------------------------------------------------------------------- */
+/* --- records
+ * -------------------------------------------------------------------------------- */
 
 static void put_rec(struct world *w, const char *kind, struct str id, const struct rec_desc *d,
                     const void *rec)
@@ -328,7 +330,8 @@ void world_delete_volume(struct world *w, struct volume *v)
     world_wait_volume(w, arena_cstr(w->a, v->id), "deleted");
 }
 
-/* --- calls ---------------------------------------------------------------------------------- */
+/* --- calls
+ * ---------------------------------------------------------------------------------- */
 
 int world_call(struct world *w, const char *method, const char *args, int fd, struct str *ret,
                int *ret_fd, struct err *err)
@@ -403,7 +406,8 @@ void world_close(struct world *w, const char *volume, const char *instance, stru
     }
 }
 
-/* --- accounting ----------------------------------------------------------------------------- */
+/* --- accounting
+ * ----------------------------------------------------------------------------- */
 
 struct snap_usage world_usage(struct world *w)
 {

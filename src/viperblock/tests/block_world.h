@@ -1,5 +1,5 @@
-/* block_world.h — real spx-state, spx-predastore and spx-viperblock (with its data processes) in a
- * temporary folder; desired state is written as awsgw writes it.
+/* block_world.h — real spx-state, spx-predastore and spx-viperblock (with its data processes)
+ *                 in a temporary folder; desired state is written as awsgw writes it.
  * Not here: tests.
  * Threads:  one.
  * Memory:   world_init(), world_done(). Asserts instead of errors. */
@@ -62,8 +62,8 @@ void world_open(struct world *w, const char *volume, const char *instance,
 void world_close(struct world *w, const char *volume, const char *instance,
                  struct test_disk *d);
 
-/* What the store of snapshots holds, after everything that nobody needs was collected. The block
- * service is stopped for it and started again. */
+/* What the store of snapshots holds, after everything that nobody needs was collected. The
+ * block service is stopped for it and started again. */
 struct snap_usage world_usage(struct world *w);
 size_t world_count(struct world *w, const char *sub); /* entries, hidden ones too */
 uint64_t world_allocated(struct world *w, const char *kind, const char *id); /* of its data */

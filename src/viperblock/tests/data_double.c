@@ -1,5 +1,6 @@
-/* data_double.c — stands in for spx-viperblock-data in the test of volumes that end their process: it
- * opens everything and does nothing, but a volume whose id ends in "dead" aborts it. */
+/* data_double.c — stands in for spx-viperblock-data in the test of volumes that end their
+ *                 process: it opens everything and does nothing, but a volume whose id ends in
+ *                 "dead" aborts it. */
 #include "blk/ctl.h"
 
 #include <errno.h>
