@@ -22,7 +22,7 @@ struct cow_q *cow_q_of(struct cow *l, struct blk_queue *q)
             return &l->qs[i];
         }
     }
-    assert(!"more queues than the layer was made for");
+    assert(false); /* more queues than the layer was made for */
     return NULL;
 }
 

@@ -1,6 +1,7 @@
 #include "blk/blk_cow.h"
 
 #include "blk/blk_cow_world.h"
+#include <pthread.h>
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -262,6 +263,105 @@ static void the_filler_makes_everything_present_and_no_zeros_of_it(void **state)
     }
 }
 
+/* ---- guests on queues of their own, while the source arrives ---- */
+
+#define GUESTS 2u
+#define ROUNDS 250u
+
+struct guest {
+    pthread_t thread;
+    struct blk_queue *q;
+    struct cow_world *c;
+    char *want; /* of all; a guest changes its own pages only */
+    unsigned no;
+    uint64_t seed;
+    _Atomic bool is_done;
+    const char *failed;
+};
+
+static int guest_io(struct guest *g, enum blk_op op, uint64_t page, void *buf, uint64_t n)
+{
+    struct world_io io = {.iov = {{buf, n * BLK_PAGE}}};
+    struct blk_req *r = blk_req_get(g->q);
+    r->op = op;
+    r->flags = 0;
+    r->off = page * BLK_PAGE;
+    r->len = n * BLK_PAGE;
+    r->iov = io.iov;
+    r->n_iov = buf ? 1 : 0;
+    r->done = world_done;
+    r->ctx = &io;
+    blk_submit(g->c->w.top, r);
+    while (!io.is_done) {
+        (void)blk_queue_run(g->q, 10 * NS_PER_MS);
+    }
+    return io.rc;
+}
+
+/* Groups of 3 pages belong to the guests in turn, so that every block is everybody's. */
+static void *guest_main(void *arg)
+{
+    struct guest *g = arg;
+    char *buf = aligned_alloc(BLK_PAGE, 3 * BLK_PAGE);
+    uint64_t n_groups = g->c->size / BLK_PAGE / 3 / GUESTS;
+    for (unsigned i = 0; buf && i < ROUNDS && !g->failed; i++) {
+        uint64_t page = (cw_rand(&g->seed) % n_groups * GUESTS + g->no) * 3;
+        uint64_t what = cw_rand(&g->seed) % 8, n = 1 + cw_rand(&g->seed) % 3;
+        char *want = g->want + page * BLK_PAGE;
+        if (what == 0) {
+            g->failed = guest_io(g, BLK_DISCARD, page, NULL, n) ? "discard" : NULL;
+            memset(want, 0, n * BLK_PAGE);
+        } else if (what < 5) {
+            cw_fill_bytes(buf, n * BLK_PAGE, cw_rand(&g->seed));
+            g->failed = guest_io(g, BLK_WRITE, page, buf, n) ? "write" : NULL;
+            memcpy(want, buf, n * BLK_PAGE);
+        } else if (guest_io(g, BLK_READ, page, buf, n)) {
+            g->failed = "read";
+        } else if (memcmp(buf, want, n * BLK_PAGE) != 0) {
+            g->failed = "bytes";
+        }
+    }
+    free(buf);
+    atomic_store(&g->is_done, true);
+    return NULL;
+}
+
+static void guests_race_with_hydration(void **state)
+{
+    static const unsigned which[] = {2, 4, 6};
+    for (size_t i = 0; i < ARRAY_LEN(which); i++) {
+        struct cow_world c;
+        make(&c, &kinds[which[i]]);
+        make_base(&c);
+        char *want = alloc_image(c.size);
+        cw_source(0, want, c.size, c.source_size);
+        struct guest g[GUESTS];
+        blk_cow_fill(c.w.top, 60 * MIB);
+        for (unsigned k = 0; k < GUESTS; k++) {
+            g[k] = (struct guest){.c = &c, .want = want, .no = k, .seed = 99 + k + i * 8};
+            assert_int_equal(blk_queue_new(&(struct blk_queue_opts){0}, &g[k].q, NULL), 0);
+            assert_int_equal(pthread_create(&g[k].thread, NULL, guest_main, &g[k]), 0);
+        }
+        for (unsigned k = 0; k < GUESTS; k++) {
+            while (!atomic_load(&g[k].is_done)) {
+                cw_turn(&c, NS_PER_MS);
+            }
+            assert_int_equal(pthread_join(g[k].thread, NULL), 0);
+            if (g[k].failed) {
+                fail_msg("%s: guest %u: %s", kinds[which[i]].name, k, g[k].failed);
+            }
+        }
+        cw_same(&c, want, kinds[which[i]].name);
+        cw_kill(&c);
+        cw_same(&c, want, kinds[which[i]].name);
+        for (unsigned k = 0; k < GUESTS; k++) {
+            blk_queue_free(g[k].q);
+        }
+        cw_done(&c);
+        free(want);
+    }
+}
+
 /* ---- maps ---- */
 
 static void discarded_pages_of_an_encrypted_volume_read_as_zeros(void **state)
@@ -423,6 +523,7 @@ int main(void)
         cmocka_unit_test(absent_for_good_is_an_error_and_away_waits),
         cmocka_unit_test(a_guest_wins_over_the_fill),
         cmocka_unit_test(the_filler_makes_everything_present_and_no_zeros_of_it),
+        cmocka_unit_test(guests_race_with_hydration),
         cmocka_unit_test(discarded_pages_of_an_encrypted_volume_read_as_zeros),
         cmocka_unit_test(an_unclean_stop_makes_touched_regions_dirty),
         cmocka_unit_test(writes_that_change_no_mark_leave_the_map_alone),

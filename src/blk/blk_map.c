@@ -61,7 +61,7 @@ _Atomic uint64_t *map_area(const struct blk_map *m, uint32_t no, size_t *ret_wor
                    words;
     default: break;
     }
-    assert(!"the head is no area");
+    assert(false); /* the head is no area */
     return NULL;
 }
 
@@ -212,11 +212,11 @@ int blk_map_create(int fd, const struct blk_map_opts *o, struct err *err)
         return fail(err, -EINVAL, "BadMap", "a map for a volume of %llu bytes cannot be",
                     (unsigned long long)o->size);
     }
-    struct map_super *s = aligned_alloc(MAP_PAGE, 2 * MAP_PAGE);
+    AUTO_FREE void *mem = aligned_alloc(MAP_PAGE, 2 * MAP_PAGE);
+    struct map_super *s = mem;
     if (!s) {
         return fail(err, -ENOMEM, "OutOfMemory", "no memory for a map");
     }
-    AUTO_FREE void *mem = s;
     memset(s, 0, 2 * MAP_PAGE);
     s->magic = SUPER_MAGIC;
     s->version = VERSION;

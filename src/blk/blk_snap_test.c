@@ -13,11 +13,11 @@ static const struct kind {
     uint64_t size, source_size;
     bool is_encrypted, has_base;
 } kinds[] = {
-    {"plain", 12 * MIB, 0, false, false},
-    {"encrypted", 12 * MIB, 0, true, false},
-    {"of a snapshot", 12 * MIB, 8 * MIB, false, false},
-    {"of a snapshot, encrypted", 9 * MIB + BLK_PAGE, 9 * MIB, true, false},
-    {"of a base", 12 * MIB, 7 * MIB + 3 * BLK_PAGE, false, true},
+    {"plain", 6 * MIB, 0, false, false},
+    {"encrypted", 6 * MIB, 0, true, false},
+    {"of a snapshot", 6 * MIB, 4 * MIB, false, false},
+    {"of a snapshot, encrypted", 5 * MIB + BLK_PAGE, 5 * MIB, true, false},
+    {"of a base", 6 * MIB, 4 * MIB + 3 * BLK_PAGE, false, true},
 };
 
 struct story {
@@ -289,13 +289,13 @@ static void frozen_sets_go_on_after_a_kill_and_a_reboot(void **state)
 static void only_changed_blocks_are_uploaded(void **state)
 {
     struct story s;
-    struct kind big = {"plain", 600 * MIB, 0, false, false};
+    struct kind big = {"plain", 140 * MIB, 0, false, false};
     start(&s, &big, 1);
     static char buf[BLK_PAGE] = {1};
-    assert_int_equal(cw_write(&s.c, 500 * MIB, buf, sizeof(buf)), 0);
+    assert_int_equal(cw_write(&s.c, 130 * MIB, buf, sizeof(buf)), 0);
     assert_int_equal(cw_write(&s.c, 0, buf, sizeof(buf)), 0);
     memcpy(s.now, buf, sizeof(buf));
-    memcpy(s.now + 500 * MIB, buf, sizeof(buf));
+    memcpy(s.now + 130 * MIB, buf, sizeof(buf));
     unsigned idx = snap(&s, false);
     struct blk_frozen f[BLK_MAX_FROZEN];
     blk_cow_frozen(s.c.w.top, f);
@@ -341,7 +341,7 @@ static void writes_do_not_wait_for_the_store(void **state)
         s.c.is_up_held = true;
         read_all(&s);
         cw_fill_bytes(buf, sizeof(buf), 4);
-        for (uint64_t b = 0; b < 12; b++) {
+        for (uint64_t b = 0; b < s.c.size / BLK_BLOCK; b++) {
             assert_int_equal(cw_write(&s.c, b * BLK_BLOCK + 2 * BLK_PAGE, buf, sizeof(buf)), 0);
             assert_int_equal(cw_write(&s.c, b * BLK_BLOCK + BLK_PAGE, buf, sizeof(buf)), 0);
             memcpy(s.now + b * BLK_BLOCK + 2 * BLK_PAGE, buf, sizeof(buf));
