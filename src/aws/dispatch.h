@@ -3,8 +3,8 @@
  * Not here: sockets, handlers, the store. A pure function of its inputs, but for what handlers
  *           do.
  * Order:    SigV4 -> Version and Action (REST-JSON: method and path) -> authorize() ->
- *           InvalidAction for what is not there -> parameters -> handler. Nothing about operations is
- *           told to strangers.
+ *           InvalidAction for what is not there -> parameters -> handler. Nothing about
+ *           operations is told to strangers.
  * Threads:  a struct aws_dispatch is constant; aws_dispatch_run() may run on any number of
  *           threads.
  * Memory:   the answer's body belongs to the answer: aws_answer_done(). Everything else lives

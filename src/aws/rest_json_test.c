@@ -1,4 +1,5 @@
-/* The rest-json codec against the EBS model: paths, labels, query, headers, JSON in and out, errors. */
+/* The rest-json codec with the EBS model: paths, labels, query, headers, JSON in and out, errors.
+ */
 #include "base/test.h"
 
 #include "aws/api/ebs.h"

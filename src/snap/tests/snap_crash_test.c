@@ -349,6 +349,17 @@ static void *race(void *ctx)
     return NULL;
 }
 
+/* What a collection does takes a while: others come in between. */
+static int slow_down(void *ctx, bool is_done, const char *method, const char *key)
+{
+    (void)ctx;
+    if (!is_done && (strcmp(method, "POST") == 0 ||
+                     (strcmp(method, "GET") == 0 && str_has_prefixc(str_c(key), "m/")))) {
+        usleep(method[0] == 'P' ? 20000 : 3000);
+    }
+    return 0;
+}
+
 static void test_collect_beside_uploads(void **ctx)
 {
     struct racer r[3];
@@ -356,17 +367,19 @@ static void test_collect_beside_uploads(void **ctx)
     struct snap_usage u = {0};
     uint64_t n_freed = 0, end = time_mono_ns() + 12 * NS_PER_S;
     (void)ctx;
+    struct err failed = ERR_INIT;
     w.opts.collect_names = 4;
+    w.opts.on_request = slow_down;
     world_reopen(&w);
     for (unsigned i = 0; i < 3; i++) {
         r[i] = (struct racer){.no = i, .is_over = &is_over, .account = "787878787878"};
         assert_int_equal(pthread_create(&r[i].thread, NULL, race, &r[i]), 0);
     }
-    while (time_mono_ns() < end) {
+    while (time_mono_ns() < end && !failed.code) {
         struct err e = ERR_INIT;
         int x = snap_collect(w.snap, STR("787878787878"), &u, &e);
         if (x < 0 && x != -EAGAIN) {
-            fail_msg("%s", e.msg);
+            failed = e;
         }
         n_freed += u.n_freed_blocks + u.n_freed_pages;
     }
@@ -374,14 +387,70 @@ static void test_collect_beside_uploads(void **ctx)
     for (unsigned i = 0; i < 3; i++) {
         void *bad = NULL;
         pthread_join(r[i].thread, &bad);
-        assert_null(bad);
-        assert_true(r[i].n > 3);
+        if (bad && !failed.code) {
+            fail(&failed, -EIO, "Race", "a snapshot was damaged");
+        }
+    }
+    if (failed.code) {
+        fail_msg("%s", failed.msg);
     }
     print_message("%u snapshots, %llu objects freed beside them\n", r[0].n + r[1].n + r[2].n,
                   (unsigned long long)n_freed);
     assert_int_equal(snap_collect(w.snap, STR("787878787878"), &u, NULL), 0);
     assert_int_equal(u.bytes, 0);
+    assert_true(n_freed > 0 && r[0].n > 3);
     w.opts.collect_names = 0;
+    w.opts.on_request = NULL;
+    world_reopen(&w);
+}
+
+/* A snapshot goes in the moment in which a collection wants to read it, and another has just begun
+ * from it: nothing of that is freed. */
+static struct swap {
+    struct plan p;
+    bool is_on, is_done;
+} swap;
+
+static int swap_roots(void *ctx, bool is_done, const char *method, const char *key)
+{
+    (void)ctx;
+    if (swap.is_on && !is_done && strcmp(method, "GET") == 0 &&
+        str_has_prefixc(str_c(key), "m/")) {
+        swap.is_on = false;
+        assert_int_equal(begin_again(&swap.p, swap.p.b, swap.p.a, NULL), 0);
+        assert_int_equal(snap_delete(w.snap, str_c(swap.p.account), str_c(swap.p.a), NULL), 0);
+        swap.is_done = true;
+    }
+    return 0;
+}
+
+static void test_root_goes_while_it_is_read(void **ctx)
+{
+    static struct oracle o;
+    struct snap_usage u;
+    (void)ctx;
+    plan_make(&swap.p, 6000, false);
+    w.opts.on_request = swap_roots;
+    world_reopen(&w);
+    for (unsigned i = 0; i < 4; i++) {
+        assert_int_equal(step(&swap.p, i, NULL), 0);
+    }
+    swap.is_on = true;
+    assert_int_equal(snap_collect(w.snap, str_c(swap.p.account), &u, NULL), 0);
+    assert_true(swap.is_done);
+    assert_int_equal(u.n_freed_blocks + u.n_freed_pages, 0);
+    assert_int_equal(snap_commit(w.snap, str_c(swap.p.b), NULL, NULL), 0);
+    oracle_init(&o, swap.p.account);
+    struct oracle_snap *x = oracle_new(&o, NULL, false, 1500);
+    assert_non_null(x);
+    snprintf(x->id, sizeof(x->id), "%s", swap.p.b);
+    x->blocks[3] = 1;
+    x->blocks[1200] = 2;
+    x->state = O_VISIBLE;
+    oracle_check_snap(&w, &o, x);
+    oracle_check_keys(&w, &o);
+    oracle_done(&o);
+    w.opts.on_request = NULL;
     world_reopen(&w);
 }
 
@@ -393,6 +462,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_killed_before_every_request),
         cmocka_unit_test(test_killed_after_every_request),
         cmocka_unit_test(test_collect_beside_uploads),
+        cmocka_unit_test(test_root_goes_while_it_is_read),
         cmocka_unit_test(test_store_killed),
     };
     if (argc < 4) {

@@ -144,9 +144,11 @@ struct oracle_snap *oracle_new(struct oracle *o, const struct oracle_snap *paren
             }
             x->info = (struct snap_info){.size = (uint64_t)n_blocks * SNAP_BLOCK,
                                          .is_encrypted = is_enc};
-            snprintf(x->info.id, sizeof(x->info.id), "%s", x->id);
+            memcpy(x->info.id, x->id, sizeof(x->info.id));
             memcpy(x->info.account, o->account, sizeof(x->info.account));
-            snprintf(x->info.parent, sizeof(x->info.parent), "%s", parent ? parent->id : "");
+            if (parent) {
+                memcpy(x->info.parent, parent->id, sizeof(x->info.parent));
+            }
             o->has_keys |= is_enc;
             return x;
         }
