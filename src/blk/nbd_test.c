@@ -1,6 +1,7 @@
 #include "blk/nbd_test_client.h"
 #include "blk/nbd_world.h"
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #define SIZE (UINT64_C(16) << 20)
 
@@ -191,20 +192,25 @@ static void test_an_error_says_where(void **state)
 static void test_status_tells_data_from_holes(void **state)
 {
     static uint8_t out[65536];
+    enum { HOLE = NBD_STATE_HOLE | NBD_STATE_ZERO };
     fill(out, sizeof(out), 3);
     open_world(&(struct nbd_world_opts){.size = SIZE, .data = out, .n_data = sizeof(out)});
+    AUTO_FD file = open(w.image, O_RDWR | O_CLOEXEC);
+    assert_int_equal(pwrite(file, out, sizeof(out), 8 << 20), sizeof(out));
     int fd = nbd_client_go(w.path, true);
-    uint32_t want[2][2] = {{65536, 0}, {SIZE - 65536, NBD_STATE_HOLE | NBD_STATE_ZERO}};
+    static const uint32_t want[4][2] = {
+        {65536, 0}, {(8 << 20) - 65536, HOLE}, {65536, 0}, {(8 << 20) - 65536, HOLE}};
     for (unsigned one = 0; one < 2; one++) {
+        unsigned n = one ? 1 : 4;
         nbd_client_ask(fd, NBD_CMD_BLOCK_STATUS, one ? NBD_REQ_ONE : 0, 60 + one, 0, SIZE,
                        NULL);
         struct nbd_chunk c = nbd_client_chunk(fd);
         assert_int_equal(c.type, NBD_CHUNK_STATUS);
         assert_int_equal(c.flags, NBD_CHUNK_DONE);
         assert_int_equal(c.cookie, 60 + one);
-        assert_int_equal(c.len, one ? 12 : 20);
+        assert_int_equal(c.len, 4 + 8 * n);
         assert_int_equal(nbd_client_num(fd, 4), 1); /* the number that SET_META_CONTEXT gave */
-        for (unsigned i = 0; i < (one ? 1 : 2); i++) {
+        for (unsigned i = 0; i < n; i++) {
             assert_int_equal(nbd_client_num(fd, 4), want[i][0]);
             assert_int_equal(nbd_client_num(fd, 4), want[i][1]);
         }
@@ -368,6 +374,70 @@ static void test_a_slow_reader_holds_up_nobody(void **state)
     nbd_world_done(&w);
 }
 
+/* Small requests whose answers nobody reads: what is not looked at stays with the client. */
+static void test_answers_that_nobody_reads_are_few(void **state)
+{
+    enum { MANY = 200000 };
+    static const char flush[28] = "\45\140\225\23\0\0\0\3";
+    open_world(&(struct nbd_world_opts){.size = SIZE});
+    int fd = nbd_client_go(w.path, false);
+    unsigned n = 0;
+    for (unsigned n_full = 0; n < MANY && n_full < 20;) {
+        if (send(fd, flush, sizeof(flush), MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof(flush)) {
+            n++;
+            n_full = 0;
+        } else {
+            usleep(10000);
+            n_full++;
+        }
+    }
+    assert_in_range(n, NBD_IN_FLIGHT, MANY / 4); /* what the socket's buffers hold */
+    nbd_client_check_alive(w.path);
+    close(fd);
+    nbd_world_done(&w);
+}
+
+/* Connects as another user; 0 when it is let in. */
+static int try_as(uid_t uid)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        if (uid != geteuid() && setresuid(uid, uid, uid) != 0) {
+            _exit(2);
+        }
+        struct sockaddr_un a = {.sun_family = AF_UNIX};
+        memcpy(a.sun_path, w.path, MIN(strlen(w.path), sizeof(a.sun_path) - 1));
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        char c = 0;
+        if (connect(fd, (struct sockaddr *)&a, sizeof(a)) != 0) {
+            _exit(3);
+        }
+        _exit(recv(fd, &c, 1, 0) == 1 ? 0 : 1);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void test_only_the_guest_s_user_is_let_in(void **state)
+{
+    enum { GUEST = 65533, STRANGER = 65532 };
+    bool is_root = geteuid() == 0;
+    open_world(&(struct nbd_world_opts){.size = SIZE, .peer_uid = GUEST});
+    assert_int_equal(chmod(w.dir.path, 0711), 0);
+    assert_int_equal(chmod(w.path, 0666), 0);
+    if (is_root) {
+        assert_int_equal(try_as(0), 0);
+        assert_int_equal(try_as(GUEST), 0);
+        assert_int_equal(try_as(STRANGER), 1);
+    } else {
+        assert_int_equal(try_as(geteuid()), 1);
+    }
+    nbd_world_done(&w);
+}
+
 static void test_too_many_connections_are_refused(void **state)
 {
     int fds[NBD_MAX_CONNS];
@@ -439,6 +509,8 @@ int main(void)
         cmocka_unit_test(test_broken_requests_are_disconnected),
         cmocka_unit_test(test_half_a_request_is_not_waited_for_long),
         cmocka_unit_test(test_a_slow_reader_holds_up_nobody),
+        cmocka_unit_test(test_answers_that_nobody_reads_are_few),
+        cmocka_unit_test(test_only_the_guest_s_user_is_let_in),
         cmocka_unit_test(test_too_many_connections_are_refused),
         cmocka_unit_test(test_stopping_tells_when_it_is_over),
     };

@@ -36,6 +36,7 @@ static inline void *nbd_world_loop(void *ctx)
 struct nbd_world_opts {
     uint64_t size, stall_ns;
     bool is_read_only;
+    uid_t peer_uid;   /* 0 = ours */
     const void *data; /* of the beginning of the file */
     size_t n_data;
 };
@@ -73,7 +74,6 @@ static inline void nbd_world_init(struct nbd_world *w, const struct nbd_world_op
                           .aside_fd = -1,
                           .base_fd = -1,
                           .base_map_fd = -1,
-                          .is_read_only = o->is_read_only,
                           .n_queues = 16};
     if (disk_open(&d, 0, &w->disk, &err) != 0) {
         fail_msg("%s", err.msg);
@@ -85,7 +85,7 @@ static inline void nbd_world_init(struct nbd_world *w, const struct nbd_world_op
                          .name = "vol-1",
                          .listen_fd = w->listen_fd,
                          .is_read_only = o->is_read_only,
-                         .peer_uid = geteuid(),
+                         .peer_uid = o->peer_uid ? o->peer_uid : geteuid(),
                          .stall_ns = o->stall_ns};
     if (nbd_new(&n, &w->nbd, &err) != 0) {
         fail_msg("%s", err.msg);
