@@ -13,6 +13,7 @@
 #include "viperblock/vols.h"
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 
 LOG_MODULE("viperblock");
 
@@ -73,8 +74,17 @@ int proc_reconcile(struct vb *vb, struct arena *a, struct str key)
 static void on_change(void *ctx, const struct view_entry *old, const struct view_entry *now)
 {
     struct str key = now ? now->key : old->key;
+    struct key_parts k;
+    char volume[KV_MAX_KEY];
     if (is_ours(key)) {
         vb_touch(ctx, key);
+    } else if (str_has_prefixc(key, "spec/volmod/") && key_parse(key, &k) == 0 &&
+               key.n < sizeof(volume)) {
+        /* It comes with its volume in one transaction, but behind it: who looked at the volume at
+         * once has not seen that this is a modification. */
+        int n = snprintf(volume, sizeof(volume), "spec/volume/%.*s/%.*s", STR_ARG(k.account),
+                         STR_ARG(k.id));
+        vb_touch(ctx, str_n(volume, (size_t)n));
     }
 }
 
@@ -260,24 +270,31 @@ static void take_touched(void *ctx)
     free(keys);
 }
 
-/* Health tells when nothing new can be made, before somebody tries. */
+/* Health tells when nothing new can be made, or nothing encrypted, before somebody tries. */
 static void on_room(void *ctx)
 {
     struct vb *vb = ctx;
     struct err err = ERR_INIT;
     bool is_low = copy_check_room(folder_fd(vb->folder), 0, &err) != 0;
+    bool is_locked = vb->keys && keys_is_locked(vb->keys) && keys_unlock(vb->keys, NULL) != 0;
     if (is_low != vb->is_low) {
-        vb->is_low = is_low;
         if (is_low) {
             log_warn("disk.low", KV_ERR(&err));
         } else {
             log_info("disk.has_room_again");
         }
-        if (vb->o.service) {
-            service_set_status(vb->o.service, is_low ? "degraded" : "ok",
-                               is_low ? err.msg : NULL);
-        }
     }
+    if (vb->o.service && (is_low != vb->is_low || is_locked != vb->is_locked)) {
+        service_set_status(vb->o.service,
+                           is_low      ? "degraded"
+                           : is_locked ? "locked"
+                                       : "ok",
+                           is_low      ? err.msg
+                           : is_locked ? "encrypted volumes wait for the root key"
+                                       : NULL);
+    }
+    vb->is_low = is_low;
+    vb->is_locked = is_locked;
     loop_timer_set(vb->room_timer, time_mono_ns() + ROOM_EVERY);
 }
 

@@ -54,12 +54,18 @@ class Volumes(unittest.TestCase):
 
     def attach(self, volume, guest, device="/dev/sdf"):
         self.ec2.attach_volume(VolumeId=volume, InstanceId=guest.id, Device=device)
+        self.addCleanup(self.let_go, volume)
         self.ec2.get_waiter("volume_in_use").wait(VolumeIds=[volume], WaiterConfig=SLOW)
         return guest.disk(volume)
 
     def detach(self, volume, **kw):
         self.ec2.detach_volume(VolumeId=volume, **kw)
         self.ec2.get_waiter("volume_available").wait(VolumeIds=[volume], WaiterConfig=SLOW)
+
+    def let_go(self, volume):
+        """After a test that failed in the middle: the next one finds the guest as it was."""
+        if code_of(self.ec2.detach_volume, VolumeId=volume, Force=True) == "no error":
+            self.ec2.get_waiter("volume_available").wait(VolumeIds=[volume], WaiterConfig=SLOW)
 
     def delete(self, *volumes):
         for v in volumes:
