@@ -397,7 +397,7 @@ static void cut_everywhere(const struct kind *k)
     uint64_t n = one_run(k, 0);
     assert_true(n > 30);
     print_message("           %s: %llu calls\n", k->name, (unsigned long long)n);
-    for (uint64_t at = 1; at <= n; at++) {
+    for (uint64_t at = 1; at <= n; at += n > 90 ? 2 : 1) {
         (void)one_run(k, at);
     }
 }

@@ -88,7 +88,7 @@ static void fill_next(struct cow *l)
     for (uint64_t n = 0; n < 4096 && l->fill_tokens >= BLK_BLOCK && !l->is_closing &&
                          atomic_load(&l->m->n_absent) > 0;
          n++) {
-        if (l->n_fills + n_background(l) >= AT_ONCE) {
+        if (l->n_fills > 0 || n_background(l) >= AT_ONCE) { /* one read of a base at a time */
             return;
         }
         uint64_t b = l->fill_cursor % n_blocks;
