@@ -333,10 +333,10 @@ static void move(const struct layout *y, uint8_t *bounds[40], bool is_in, uint8_
     }
 }
 
-static void test_layouts_are_free(void **state)
+static void run_layouts(bool is_file)
 {
     struct vu_local l;
-    vu_local_start(&l, NULL);
+    vu_local_start(&l, &(struct vu_local_opts){.is_file = is_file});
     struct vu_client *c = vu_local_client(&l, 128);
     uint8_t want[1024], got[1040], *bounds[40];
     for (size_t i = 0; i < ARRAY_LEN(write_layouts); i++) {
@@ -381,6 +381,16 @@ static void test_layouts_are_free(void **state)
     }
     vu_client_free(c);
     vu_local_stop(&l);
+}
+
+static void test_layouts_are_free(void **state)
+{
+    run_layouts(false);
+}
+
+static void test_layouts_are_free_on_a_disk(void **state)
+{
+    run_layouts(true);
 }
 
 /* ---- requests that virtio answers ---- */
@@ -487,11 +497,11 @@ static void test_discard_of_many_ranges(void **state)
 }
 
 /* 6 MiB in 126 pieces, none a multiple of a sector: more than the engine takes at once. */
-static void test_long_requests_are_cut(void **state)
+static void run_long(bool is_file)
 {
     enum { LEN = 6 << 20, PIECES = 126 };
     struct vu_local l;
-    vu_local_start(&l, NULL);
+    vu_local_start(&l, &(struct vu_local_opts){.is_file = is_file});
     struct vu_client *c = vu_local_client(&l, 128);
     for (unsigned type = 0; type < 2; type++) {
         uint64_t off = DATA;
@@ -543,6 +553,16 @@ static void test_long_requests_are_cut(void **state)
     vu_local_stop(&l);
 }
 
+static void test_long_requests_are_cut(void **state)
+{
+    run_long(false);
+}
+
+static void test_long_requests_are_cut_on_a_disk(void **state)
+{
+    run_long(true);
+}
+
 static void test_get_id(void **state)
 {
     struct vu_local l;
@@ -565,10 +585,12 @@ int main(void)
         cmocka_unit_test(test_a_head_that_is_under_way_is_refused),
         cmocka_unit_test(test_a_ring_works_again_after_a_reset),
         cmocka_unit_test(test_layouts_are_free),
+        cmocka_unit_test(test_layouts_are_free_on_a_disk),
         cmocka_unit_test(test_bad_requests_are_answered),
         cmocka_unit_test(test_a_read_only_disk),
         cmocka_unit_test(test_discard_of_many_ranges),
         cmocka_unit_test(test_long_requests_are_cut),
+        cmocka_unit_test(test_long_requests_are_cut_on_a_disk),
         cmocka_unit_test(test_get_id),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,9 @@
  *           cut the file short while it is mapped would end this process by SIGBUS. QEMU's
  *           memory-backend-memfd seals by default. Pages of a hole punched in it read as zeros.
  *
+ * Huge pages are taken too; a frontend that punches holes into them when the machine has none left
+ * ends this process, in which only its own volumes are.
+ *
  * Two translations: rings are named by the frontend's own addresses, buffers by the guest's. */
 #pragma once
 #include "blk/vu_msg.h"

@@ -26,10 +26,15 @@ void vu_local_start(struct vu_local *l, const struct vu_local_opts *o)
     assert_true(l->listen_fd >= 0);
     assert_int_equal(bind(l->listen_fd, (struct sockaddr *)&a, sizeof(a)), 0);
     assert_int_equal(listen(l->listen_fd, 64), 0);
-    int fd = memfd_create("vu-local-disk", MFD_CLOEXEC);
+    char path[PATH_MAX];
+    int fd = o && o->is_file
+                 ? open(tmpdir_path(&l->dir, "data", path), O_RDWR | O_CREAT | O_CLOEXEC, 0600)
+                 : memfd_create("vu-local-disk", MFD_CLOEXEC);
     assert_true(fd >= 0);
     assert_int_equal(ftruncate(fd, VU_LOCAL_SIZE), 0);
-    l->data_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    l->data_fd =
+        o && o->is_file ? open(path, O_RDWR | O_CLOEXEC) : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    assert_true(l->data_fd >= 0);
     l->loop = loop_new();
     unsigned n = o && o->n_queues ? o->n_queues : 2;
     struct disk_opts d = {.id = "vol-test",

@@ -19,16 +19,16 @@
 struct vu_local {
     struct tmpdir dir;
     char sock[PATH_MAX];
-    int listen_fd, data_fd; /* data_fd: a duplicate of the disk's, to look at */
+    int listen_fd, data_fd; /* data_fd: to look at the disk's bytes */
     struct loop *loop;
     struct disk *disk;
     struct vu *vu;
     pthread_t thread;
 };
 struct vu_local_opts {
-    unsigned n_queues; /* 0 = 2 */
-    bool is_read_only, has_peer;
-    uid_t peer_uid; /* when has_peer */
+    unsigned n_queues;                    /* 0 = 2 */
+    bool is_read_only, has_peer, is_file; /* is_file: on a disk, past the cache, not memory */
+    uid_t peer_uid;                       /* when has_peer */
     uint64_t poll_ns;
 };
 void vu_local_start(struct vu_local *l, const struct vu_local_opts *o);
