@@ -11,7 +11,8 @@
  *
  * A layer may answer at once, pass the request down as it is (blk_submit() of the layer below), or
  * make requests of its own and answer later. blk_done() never calls done() from inside the
- * blk_submit() of the same request's maker: it is put on the queue's list, so that stacks stay flat. */
+ * blk_submit() of the same request's maker: it is put on the queue's list, so that stacks stay
+ * flat. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>

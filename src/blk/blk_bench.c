@@ -17,9 +17,9 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-/* blk_bench FILE [SECONDS] [ROUNDS]: stacks of layers against the bare ring, in one thread, on a file
- * that is fully written first. Rounds go through all rows in turn; medians are printed. CPU is that of
- * the thread, the kernel's share too. */
+/* blk_bench FILE [MILLISECONDS [ROUNDS]]: stacks of layers against the bare ring, in one thread, on
+ * a file that is fully written first. Rounds go through all rows in turn; medians are printed. CPU
+ * is that of the thread, the kernel's share too. */
 
 #define FILE_SIZE  (UINT64_C(1) << 30)
 #define MAX_DEPTH  64u

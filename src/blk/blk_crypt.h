@@ -14,7 +14,8 @@
 
 #define BLK_KEY_SIZE 64u
 
-/* Takes 'below' (freed with it). Sub-page writes read, decrypt, change, encrypt and write the page
- * under the page's lock. Data of the guest is never changed in place: encrypting goes to a buffer. */
+/* Takes 'below' (freed with it); on failure it stays the caller's. Sub-page writes read, decrypt,
+ * change, encrypt and write the page under the page's lock. Data of the guest is never changed in
+ * place: encrypting goes to a buffer. ZEROES are written. */
 MUST_CHECK int blk_crypt_new(struct blk_layer *below, const uint8_t key[BLK_KEY_SIZE],
                              struct blk_layer **ret, struct err *err);

@@ -111,7 +111,7 @@ bool file_is_retried(struct blk_req *r, int res, int *ret_rc)
         blk_queue_at(r->q, time_mono_ns() + BUSY_RETRY_NS, retry, r);
         return true;
     }
-    if (*ret_rc == -ENOSPC && f->o.is_full_waited_for) {
+    if (*ret_rc == -ENOSPC && file_waits_when_full(f)) {
         blk_queue_at(r->q, time_mono_ns() + FILE_FULL_RETRY_NS, retry, r);
         return true;
     }
@@ -227,6 +227,12 @@ void file_fault(struct file *f, int errnum)
 void blk_file_fault(struct blk_layer *l, int errnum)
 {
     file_fault((struct file *)(void *)l, errnum);
+}
+
+void blk_file_give_up(struct blk_layer *l)
+{
+    struct file *f = (struct file *)(void *)l;
+    __atomic_store_n(&f->o.is_full_waited_for, false, __ATOMIC_RELAXED);
 }
 
 bool blk_file_is_faulted(const struct blk_layer *l)

@@ -36,6 +36,8 @@ void blk_file_grow(struct blk_layer *l, uint64_t size);
 bool blk_file_is_faulted(const struct blk_layer *l);
 /* The layer above found that something of the volume is lost (a map that cannot be synced). */
 void blk_file_fault(struct blk_layer *l, int errnum);
+/* Requests that wait for space, and those to come, get -ENOSPC (within a second). Any thread. */
+void blk_file_give_up(struct blk_layer *l);
 struct blk_file_stats {
     uint64_t n_flushes, n_syncs; /* asked for; done */
     unsigned align;              /* of offsets and lengths: 512, 4,096; 1 = any */

@@ -57,6 +57,10 @@ static inline struct blk_req *file_req(struct blk_io *io)
 {
     return CONTAINER_OF((uint64_t *)(void *)io, struct blk_req, state);
 }
+static inline bool file_waits_when_full(const struct file *f)
+{
+    return __atomic_load_n(&f->o.is_full_waited_for, __ATOMIC_RELAXED);
+}
 static inline bool file_has_fault(const struct file *f)
 {
     return __atomic_load_n(&f->is_faulted, __ATOMIC_RELAXED);

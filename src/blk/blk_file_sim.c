@@ -89,7 +89,7 @@ void file_sim(struct file *f, struct blk_req *r)
     case BLK_FLUSH: rc = sim_sync(f); break;
     default: rc = sim_punch(f, r); break;
     }
-    if (rc == -ENOSPC && f->o.is_full_waited_for) {
+    if (rc == -ENOSPC && file_waits_when_full(f)) {
         blk_queue_at(r->q, blk_queue_now(r->q) + FILE_FULL_RETRY_NS, retry, r);
         return;
     }

@@ -427,7 +427,22 @@ static int on_a_small_disk(const char *dir)
     if (write_at(&w, &io, 0, p) || ftruncate(filler, 0) < 0) {
         return 9; /* others do not wait behind it */
     }
-    return world_wait(&w, &waiting) ? 10 : 0;
+    if (world_wait(&w, &waiting)) {
+        return 10;
+    }
+    /* Full again, and then the volume has to be closed. */
+    if (posix_fallocate(filler, 0, 448 << 10)) {
+        return 11;
+    }
+    world_start(&w, &waiting, BLK_WRITE, 0, 60 * 65536, p, 65536);
+    for (int i = 0; i < 10; i++) {
+        (void)blk_queue_run(w.q, 10 * NS_PER_MS);
+    }
+    if (waiting.is_done) {
+        return 12;
+    }
+    blk_file_give_up(w.top);
+    return world_wait(&w, &waiting) == -ENOSPC ? 0 : 13;
 }
 
 static void test_a_full_disk(void **state)

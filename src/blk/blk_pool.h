@@ -45,8 +45,9 @@ void blk_pool_put_req(struct blk_pool *p, struct blk_req *r);
 void *blk_pool_buffer(struct blk_pool *p, enum blk_tier tier, size_t size);
 void blk_pool_put_buffer(struct blk_pool *p, void *buf);
 void blk_pool_wait(struct blk_pool *p, enum blk_tier tier, blk_watch_fn fn, void *ctx);
-/* Memory of large buffers that nobody used for a while (BLK_TRIM_NS) goes back to the system. Returns
- * how long to sleep at most, so that an idle queue does it too; UINT64_MAX: nothing to give back. */
+/* Memory of large buffers that nobody used for a while (BLK_TRIM_NS) goes back to the system.
+ * Returns how long to sleep at most, so that an idle queue does it too; UINT64_MAX: nothing to give
+ * back. */
 #define BLK_TRIM_NS UINT64_C(500000000)
 uint64_t blk_pool_trim(struct blk_pool *p, uint64_t now_ns);
 /* Something came back that somebody waits for: calls all who wait, lower layers first. */

@@ -167,6 +167,7 @@ static int open_cow(struct disk *d, const struct disk_opts *o, struct err *err)
         return rc;
     }
     d->top = d->cow;
+    d->aside = co.aside && o->has_key ? co.aside->below : co.aside;
     return 0;
 }
 
@@ -366,6 +367,14 @@ bool disk_is_encrypted(const struct disk *d)
 int disk_data_fd(const struct disk *d)
 {
     return d->o.data_fd;
+}
+
+void disk_give_up(struct disk *d)
+{
+    blk_file_give_up(d->file);
+    if (d->aside) {
+        blk_file_give_up(d->aside);
+    }
 }
 
 void disk_set_limits(struct disk *d, const struct blk_limits *lim)

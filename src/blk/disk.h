@@ -29,8 +29,9 @@ struct disk_opts {
     void *ctx;
 };
 
-/* flock(LOCK_EX) on data_fd, the very descriptor used for I/O, BEFORE anything is read or replayed:
- * writes of a killed process keep it until they end (research: up to 0.2 s; wait at most lock_ns). */
+/* flock(LOCK_EX) on data_fd, the very descriptor used for I/O, and on aside_fd, BEFORE anything is
+ * read or replayed: writes of a killed process keep it until they end (seen: up to 0.2 s; waits at
+ * most lock_ns). On failure the descriptors stay the caller's. */
 MUST_CHECK int disk_open(const struct disk_opts *o, uint64_t lock_ns, struct disk **ret,
                          struct err *err);
 MUST_CHECK int disk_close(struct disk *d,
@@ -44,6 +45,9 @@ bool disk_is_faulted(const struct disk *d);
 bool disk_is_read_only(const struct disk *d);
 bool disk_is_encrypted(const struct disk *d);
 int disk_data_fd(const struct disk *d); /* borrowed; for SEEK_DATA of plain files */
+/* Any thread: what waits for space (is_full_waited_for) gets -ENOSPC within a second, and so does
+ * all that comes: a disk that has to be closed is not held up by a full file system. */
+void disk_give_up(struct disk *d);
 void disk_set_limits(struct disk *d, const struct blk_limits *lim); /* any thread */
 
 /* Counters; front ends call disk_count() when a request is over. 'queue' is any number; those that

@@ -13,6 +13,7 @@ struct disk_lane {
 struct disk {
     struct disk_opts o; /* without the keys */
     struct blk_layer *file, *crypt, *cow, *top;
+    struct blk_layer *aside; /* the file of it, or NULL */
     uint64_t size;
     struct disk_lane lanes[DISK_N_LANES];
 };
