@@ -160,11 +160,15 @@ static void give_all(struct snap_job *j, struct group *g)
     }
 }
 
-/* A parent that the store lost is none: everything is read then. */
+/* A parent that the store lost is none: everything is read then. So it is of a volume of version 1,
+ * whose map was made when its bytes were there already. */
 static bool is_full_needed(struct snap_job *j, struct snap_store *store, const struct member *m)
 {
     struct snap_info info;
     struct volume_meta meta = m->meta;
+    if (str_eqc(meta.layout, VOLUME_LAYOUT_RAW) && meta.last.n == 0) {
+        return true;
+    }
     return store && meta.last.n > 0 && !find_frozen(&meta, meta.last) &&
            snap_stat(store, j->spec->account, meta.last, &info, NULL) == -ENOENT &&
            !vb_get_exists(j->vb, key_spec(j->a, "snapshot", j->spec->account, meta.last));
@@ -408,8 +412,9 @@ int snapshot_volume_end(struct snap_job *j, struct err *err)
     struct vol *v = vol_take(j->vb->vols, j->spec->account, volume);
     int rc = vol_meta_load(j->vb, j->a, volume, &m, err);
     struct str parent = STR("");
-    if (rc == 0 && find_frozen(&m, j->spec->id)) {
-        parent = find_frozen(&m, j->spec->id)->parent;
+    const struct frozen_meta *f = rc == 0 ? find_frozen(&m, j->spec->id) : NULL;
+    if (f) {
+        parent = f->parent;
         rc = open_and_learn(j, v, &m, st, err);
         if (rc == 0 && state_frozen(st, j->spec->id)) {
             union ctl_msg msg = {.h = {.op = CTL_SNAP_END}};

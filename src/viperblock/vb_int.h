@@ -60,7 +60,7 @@ struct vb {
 
     struct omap *jobs; /* key -> struct vb_job */
     struct loop_timer *retry_timer, *room_timer, *tick_timer;
-    bool is_low; /* on room, as last told by health */
+    bool is_low, is_locked; /* on room, without root key: as last told by health */
     VEC(struct vb_call *) calls;
 
     pthread_mutex_t mu;
