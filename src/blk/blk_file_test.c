@@ -9,11 +9,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
-#include <sched.h>
-#include <stdio.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 #define SIZE (UINT64_C(16) << 20)
 
@@ -365,102 +361,6 @@ static void test_read_only(void **state)
     close_world(&fw);
 }
 
-/* ---- a full disk ---- */
-
-static int write_at(struct world *w, struct world_io *io, uint64_t off, char *p)
-{
-    world_start(w, io, BLK_WRITE, 0, off, p, 65536);
-    return world_wait(w, io);
-}
-
-/* In a mount of its own: a file system of 1 MiB. Answers 0 or the number of what was wrong. */
-static int on_a_small_disk(const char *dir)
-{
-    char path[PATH_MAX + 8];
-    struct err err = ERR_INIT;
-    struct world w;
-    struct world_io io = {0}, waiting;
-    if (unshare(CLONE_NEWNS) < 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0) {
-        return 1;
-    }
-    if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
-        mount("none", dir, "tmpfs", 0, "size=1m") < 0) {
-        return 2;
-    }
-    snprintf(path, sizeof(path), "%s/data", dir);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    snprintf(path, sizeof(path), "%s/filler", dir);
-    int filler = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    char *p = aligned_alloc(4096, 65536);
-    if (ftruncate(fd, 8 << 20) < 0 || posix_fallocate(filler, 0, 512 << 10) || !p) {
-        return 3;
-    }
-    memset(p, 1, 65536);
-    world_queue(&w, NULL);
-    struct blk_file_opts o = {.fd = fd, .size = 8 << 20};
-    if (blk_file_new(&o, &w.top, &err)) {
-        return 4;
-    }
-    int rc = 0;
-    uint64_t n = 0;
-    while (n < 64 && (rc = write_at(&w, &io, n * 65536, p)) == 0) {
-        n++;
-    }
-    if (rc != -ENOSPC || n < 4 || n > 8) {
-        return 5;
-    }
-    if (write_at(&w, &io, 0, p) || world_io(&w, BLK_FLUSH, 0, 0, NULL, 0)) {
-        return 6; /* what is there goes on, and the volume has no fault */
-    }
-    blk_stack_free(w.top);
-    o.is_full_waited_for = true;
-    if (blk_file_new(&o, &w.top, &err)) {
-        return 7;
-    }
-    world_start(&w, &waiting, BLK_WRITE, 0, n * 65536, p, 65536);
-    for (int i = 0; i < 20; i++) {
-        (void)blk_queue_run(w.q, 10 * NS_PER_MS);
-    }
-    if (waiting.is_done) {
-        return 8;
-    }
-    if (write_at(&w, &io, 0, p) || ftruncate(filler, 0) < 0) {
-        return 9; /* others do not wait behind it */
-    }
-    if (world_wait(&w, &waiting)) {
-        return 10;
-    }
-    /* Full again, and then the volume has to be closed. */
-    if (posix_fallocate(filler, 0, 448 << 10)) {
-        return 11;
-    }
-    world_start(&w, &waiting, BLK_WRITE, 0, 60 * 65536, p, 65536);
-    for (int i = 0; i < 10; i++) {
-        (void)blk_queue_run(w.q, 10 * NS_PER_MS);
-    }
-    if (waiting.is_done) {
-        return 12;
-    }
-    blk_file_give_up(w.top);
-    return world_wait(&w, &waiting) == -ENOSPC ? 0 : 13;
-}
-
-static void test_a_full_disk(void **state)
-{
-    struct tmpdir dir;
-    tmpdir_init(&dir, "blkfull");
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        _exit(on_a_small_disk(dir.path));
-    }
-    int status = 0;
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
-    tmpdir_done(&dir);
-}
-
 /* ---- two writers of one page ---- */
 
 #define N_BLOCKS 2048u
@@ -575,7 +475,6 @@ int main(void)
         cmocka_unit_test(test_a_failed_sync_faults_the_volume),
         cmocka_unit_test(test_no_sync_after_a_fault),
         cmocka_unit_test(test_read_only),
-        cmocka_unit_test(test_a_full_disk),
         cmocka_unit_test(test_two_writers_of_half_blocks),
         cmocka_unit_test(test_a_whole_page_against_a_half),
     };
