@@ -1,5 +1,6 @@
 #include "blk/vu.h"
 #include "base/log.h"
+#include "base/time.h"
 #include "blk/vu_int.h"
 #include <errno.h>
 #include <string.h>
@@ -8,6 +9,8 @@
 #include <sys/socket.h>
 
 LOG_MODULE("blk.vu");
+
+#define RETRY_NS (100 * NS_PER_MS) /* when there are no descriptors for a connection */
 
 static void on_socket(void *ctx, uint32_t ready);
 static void on_listen(void *ctx, uint32_t ready);
@@ -233,6 +236,14 @@ static void on_socket(void *ctx, uint32_t ready)
 
 /* ---- life of a connection ---- */
 
+static void listen_again(void *ctx)
+{
+    struct vu *v = ctx;
+    if (loop_fd_add(v->o.loop, v->o.listen_fd, EPOLLIN, on_listen, v, &v->listen_h) < 0) {
+        loop_timer_set(v->retry, loop_now_ns(v->o.loop) + RETRY_NS);
+    }
+}
+
 static void closed(struct vu *v)
 {
     bool was_connected = v->is_closing;
@@ -247,9 +258,7 @@ static void closed(struct vu *v)
         }
         return;
     }
-    if (loop_fd_add(v->o.loop, v->o.listen_fd, EPOLLIN, on_listen, v, &v->listen_h) < 0) {
-        log_debug("vu.listen_failed");
-    }
+    listen_again(v);
 }
 
 static void close_connection(struct vu *v)
@@ -344,7 +353,12 @@ static void on_listen(void *ctx, uint32_t ready)
     (void)ready;
     AUTO_FD fd = accept4(v->o.listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
-        return; /* gone again; or no descriptors: tried again in the next turn */
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+            loop_fd_del(v->listen_h); /* it stays readable: look again in a while */
+            v->listen_h = NULL;
+            loop_timer_set(v->retry, loop_now_ns(v->o.loop) + RETRY_NS);
+        }
+        return;
     }
     if (!is_allowed(v, fd)) {
         log_debug("vu.refused");
@@ -393,6 +407,7 @@ int vu_new(const struct vu_opts *o, struct vu **ret, struct err *err)
     v->o = *o;
     v->is_read_only = disk_is_read_only(o->disk);
     v->fd = v->backend_fd = -1;
+    v->retry = loop_timer_new(o->loop, listen_again, v);
     v->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int rc = v->wake_fd < 0 ? -errno : 0;
     if (rc == 0) {
@@ -420,6 +435,7 @@ void vu_stop(struct vu *v, void (*fn)(void *ctx), void *ctx)
     v->stopped_ctx = ctx;
     loop_fd_del(v->listen_h);
     v->listen_h = NULL;
+    loop_timer_stop(v->retry);
     if (v->fd >= 0) {
         close_connection(v);
     } else if (!v->is_closing) {
@@ -447,6 +463,7 @@ void vu_free(struct vu *v)
     loop_fd_del(v->listen_h);
     loop_fd_del(v->fd_h);
     loop_fd_del(v->wake_h);
+    loop_timer_free(v->retry);
     for (unsigned i = 0; i < v->o.n_queues; i++) {
         if (v->vrings[i].q) { /* all at once, then waits for each */
             (void)stop_rings(v, 1u << i);

@@ -29,6 +29,7 @@ struct vu {
     uint64_t cut_size; /* the disk's last size; o.disk is NULL then */
     int wake_fd;
     struct loop_fd *listen_h, *fd_h, *wake_h;
+    struct loop_timer *retry; /* of listening */
     struct vu_vring vrings[VU_MAX_QUEUES];
 
     /* Of the connection. */

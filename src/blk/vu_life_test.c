@@ -6,7 +6,10 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
 
 /* ---- rings that are stopped, moved, cut off ---- */
 
@@ -332,6 +335,45 @@ static void test_a_second_frontend_waits(void **state)
     vu_local_stop(&l);
 }
 
+static uint64_t process_cpu_ns(void)
+{
+    struct timespec t = {0};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+/* No descriptors left: the frontend waits, the process does not spin, and later it is served. */
+static void test_no_descriptors_for_a_connection(void **state)
+{
+    struct vu_local l;
+    struct rlimit before, low;
+    vu_local_start(&l, NULL);
+    int sock = vu_local_dial(&l), extra = -1;
+    uint32_t m[3] = {VU_GET_FEATURES, 1, 0};
+    uint8_t reply[20];
+    close(sock);
+    vu_local_check_serves(&l);
+    vu_local_settle(&l);
+    sock = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    low = before;
+    extra = fcntl(sock, F_DUPFD_CLOEXEC, 0); /* the lowest number that is free */
+    low.rlim_cur = (rlim_t)extra;
+    close(extra);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    memcpy(a.sun_path, l.sock, strlen(l.sock));
+    assert_int_equal(connect(sock, (struct sockaddr *)&a, sizeof(a)), 0);
+    assert_int_equal(send(sock, m, sizeof(m), MSG_NOSIGNAL), sizeof(m));
+    uint64_t cpu = process_cpu_ns();
+    nap(300);
+    assert_true(process_cpu_ns() - cpu < 100 * NS_PER_MS);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(recv(sock, reply, sizeof(reply), MSG_WAITALL), sizeof(reply));
+    close(sock);
+    vu_local_stop(&l);
+}
+
 static void test_polling(void **state)
 {
     struct vu_local l;
@@ -376,6 +418,7 @@ int main(void)
         cmocka_unit_test(test_freed_with_requests_under_way),
         cmocka_unit_test(test_stopped_with_requests_under_way),
         cmocka_unit_test(test_a_second_frontend_waits),
+        cmocka_unit_test(test_no_descriptors_for_a_connection),
         cmocka_unit_test(test_polling),
         cmocka_unit_test(test_a_simple_driver),
     };
