@@ -335,7 +335,7 @@ static void raw_send(int sock, const void *p, size_t n, size_t n_fds)
     if (n_fds > 0) {
         h.msg_control = c.bytes;
         h.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
-        struct cmsghdr *cm = CMSG_FIRSTHDR(&h);
+        struct cmsghdr *cm = &c.align; /* the first */
         cm->cmsg_level = SOL_SOCKET;
         cm->cmsg_type = SCM_RIGHTS;
         cm->cmsg_len = CMSG_LEN(n_fds * sizeof(int));

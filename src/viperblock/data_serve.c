@@ -206,6 +206,9 @@ void data_close(struct data_req *r)
         data_disk_finish(r);
         return;
     }
+    if (d->is_open && (r->m->h.op == CTL_QUIT || r->m->h.arg == 1)) {
+        disk_give_up(d->disk); /* who waits for space has waited long enough */
+    }
     d->step = STEP_NBD;
     close_step(r);
 }

@@ -267,8 +267,9 @@ static void test_a_forced_close_leaves_the_guest_with_errors(void **state)
     struct vu_end end = {.tag = 0};
     assert_int_equal(vu_client_put(c, 0, &io), 0);
     assert_int_equal(vu_client_kick(c, 0), 0);
+    dw_nbd_start(nbd, NBD_CMD_READ, 4 * MIB, 4096, NULL); /* and one of NBD */
     dw_serve(&w, 200 * NS_PER_MS, -1, NULL);
-    assert_int_equal(w.n_held, 1);
+    assert_int_equal(w.n_held, 2);
     assert_int_equal(dw_simple(&w, CTL_CLOSE, 0, 0), -EBUSY);
     assert_int_equal(dw_simple(&w, CTL_CLOSE, 0, 1), 0);
     assert_int_equal(vu_client_wait(c, 0, 5 * NS_PER_S, &end, 1), 1);
