@@ -219,6 +219,29 @@ static int apply(struct vb *vb, struct arena *a, const struct volume *v, struct 
     return rc == -EPIPE ? -EAGAIN : rc;
 }
 
+/* True when there is no modification of this volume, or its end was told. */
+static bool is_mod_told(const struct volume *v, const struct volume_mod *mod,
+                        const struct volume_mod_status *was)
+{
+    return !mod || mod->generation > v->generation ||
+           (was && was->generation == mod->generation &&
+            (str_eqc(was->state, "completed") || str_eqc(was->state, "failed")));
+}
+
+static bool has_untold_mod(struct vb *vb, struct arena *a, const struct volume *v)
+{
+    const struct view_entry *e = vb_get(vb, key_spec(a, "volmod", v->account, v->id));
+    const struct view_entry *s = vb_get(vb, key_status(a, "volmod", v->account, v->id));
+    bool is_told = is_mod_told(v, e ? e->obj : NULL, s ? s->obj : NULL);
+    if (e) {
+        view_unref(e);
+    }
+    if (s) {
+        view_unref(s);
+    }
+    return !is_told;
+}
+
 /* Size and speed as they are wanted; says so in the status of the modification, if it is one.
  * */
 static int modify(struct vb *vb, struct arena *a, const struct volume *v, struct volume_meta *m,
@@ -228,9 +251,7 @@ static int modify(struct vb *vb, struct arena *a, const struct volume *v, struct
     const struct view_entry *s = vb_get(vb, key_status(a, "volmod", v->account, v->id));
     const struct volume_mod *mod = e ? e->obj : NULL;
     const struct volume_mod_status *was = s ? s->obj : NULL;
-    bool is_told = !mod || mod->generation > v->generation ||
-                   (was && was->generation == mod->generation &&
-                    (str_eqc(was->state, "completed") || str_eqc(was->state, "failed")));
+    bool is_told = is_mod_told(v, mod, was);
     int rc = is_told ? 0 : put_mod(vb, a, mod, "modifying", 0, "");
     rc = rc != 0 ? rc : apply(vb, a, v, m, err);
     if (rc == 0 && !is_told) {
@@ -291,10 +312,13 @@ static void look(struct vb *vb, const struct volume *v, const struct volume_meta
     struct vol known;
     bool is_known = vols_peek(vb->vols, v->id, &known);
     bool is_live = is_known && known.state_ns != 0;
-    s->fault = is_known && known.is_crashed             ? "crashed-twice"
-               : is_live && known.state.is_faulted != 0 ? "sync-failed"
-                                                        : "";
-    if (s->fault[0] && old && old->fault_ns != 0 && old->fault_ns < v->io_enabled_ns) {
+    s->fault = is_known && known.is_crashed                 ? "crashed-twice"
+               : is_live && known.state.is_faulted != 0     ? "sync-failed"
+               : is_live && known.fetch_fault == FETCH_LOST ? "lost"
+               : is_live && known.fetch_fault == FETCH_AWAY ? "store-away"
+                                                            : "";
+    if (s->fault[0] && known.fetch_fault != FETCH_AWAY && old && old->fault_ns != 0 &&
+        old->fault_ns < v->io_enabled_ns) {
         accept_fault(vb, v);
         s->fault = "";
     }
@@ -321,7 +345,8 @@ static int there(struct vb *vb, struct arena *a, const struct volume *v,
         log_error("volume.damaged", KV_STR("volume", v->id), KV_ERR(&err));
         return put_lost(vb, a, v, st, err.msg);
     }
-    bool is_told = st && str_eqc(st->state, "available") && st->generation == v->generation;
+    bool is_told = st && str_eqc(st->state, "available") && st->generation == v->generation &&
+                   !has_untold_mod(vb, a, v);
     int rc = is_told ? 0 : modify(vb, a, v, &m, &err);
     look(vb, v, &m, st, &s);
     if (rc == 0 && s.is_whole && (m.base.n > 0 || m.source_id.n > 0)) {

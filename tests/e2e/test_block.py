@@ -85,9 +85,14 @@ class Volumes(unittest.TestCase):
         return v
 
     def fill(self, guest, dev, mib, seed="x"):
-        """Bytes that tell where they are; their sum."""
-        return guest.ssh(f"yes {seed}-0123456789abcdef | head -c {mib}M > /tmp/f; dd if=/tmp/f of={dev} bs=1M conv=fsync 2>/dev/null; "
-                         "md5sum < /tmp/f; rm /tmp/f").split()[0]
+        """Lines of 32 bytes that carry a word; the sum of all of them."""
+        line = (seed + "-" * 31)[:31]
+        guest.ssh(f"echo '{line}' > /tmp/f; for i in $(seq 15); do cat /tmp/f /tmp/f > /tmp/g; mv /tmp/g /tmp/f; done; "
+                  f"for k in $(seq 0 {mib - 1}); do dd if=/tmp/f of={dev} bs=1M seek=$k conv=notrunc 2>/dev/null; done; "
+                  f"rm /tmp/f; dd if=/dev/null of={dev} conv=notrunc,fsync 2>/dev/null")
+        want = hashlib.md5((line + "\n").encode() * 32768 * mib).hexdigest()
+        self.assertEqual(self.sum(guest, dev, mib), want)
+        return want
 
     def sum(self, guest, dev, mib):
         return guest.ssh(f"echo 3 > /proc/sys/vm/drop_caches; dd if={dev} bs=1M count={mib} 2>/dev/null | md5sum").split()[0]
