@@ -118,6 +118,29 @@ int drives_data_dir(struct drives *d, unsigned idx, uint8_t first)
     return open_once(&v->data_dirs[first], d->fs, data, name, true);
 }
 
+int drives_make_folders(struct drives *d, unsigned idx)
+{
+    struct drive *v = &d->v[idx];
+    int data = atomic_load(&v->dirs[DRIVE_DATA]);
+    if (data < 0) {
+        return -ENODEV;
+    }
+    char name[4] = "";
+    int rc = 0;
+    for (unsigned first = 0; first < 256 && rc == 0; first++) {
+        (void)snprintf(name, sizeof(name), "%02x", first);
+        rc = fault_mkdir(d->fs, data, name, 0700);
+        rc = rc == -EEXIST ? 0 : rc;
+    }
+    rc = rc < 0 ? rc : fault_sync_dir(d->fs, data);
+    for (unsigned first = 0; first < 256 && rc == 0; first++) {
+        (void)snprintf(name, sizeof(name), "%02x", first);
+        int fd = open_once(&v->data_dirs[first], d->fs, data, name, false);
+        rc = fd < 0 ? fd : 0;
+    }
+    return rc;
+}
+
 void drives_note_read(struct drives *d, unsigned idx, uint64_t ns)
 {
     uint64_t old = atomic_load_explicit(&d->v[idx].read_ns, memory_order_relaxed);

@@ -53,6 +53,9 @@ uint32_t drives_readable(const struct drives *d);
 int drives_dir(const struct drives *d, unsigned idx, enum drive_dir which);
 /* The folder data/<2 hex> of a file id's first byte, made at the first use; borrowed. */
 MUST_CHECK int drives_data_dir(struct drives *d, unsigned idx, uint8_t first);
+/* All of those ahead, with one sync: no write has to make its own. What fails is left to the
+ * write that needs it. Blocks. */
+MUST_CHECK int drives_make_folders(struct drives *d, unsigned idx);
 
 /* A call on this drive failed: it is not written any more. Logged once. -ENOSPC and -EDQUOT do
  * not fault it: see drives_space(). */

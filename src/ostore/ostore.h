@@ -43,6 +43,7 @@ struct ostore_opts {
     uint64_t
         move_after_ns;     /* a drive is away for so long: its shards go elsewhere; 0 = a day */
     uint64_t heal_look_ns; /* how often healing looks for work, at most 5 s; 0 = that */
+    bool makes_folders;    /* folders of bodies are made ahead, in the background */
     bool is_sync_off;      /* measurements only */
     bool is_index_discarded; /* delete the index and replay everything */
     /* Somebody, by name, accepts that what is damaged in the log is lost (ostore_loss()). The

@@ -281,11 +281,41 @@ static void bodies_of_a_weak_time_get_the_full_code(void **state)
     }
 }
 
+/* A write finds its folder there; a drive that was replaced gets them, too. */
+static void folders_are_made_ahead(void **state)
+{
+    struct world w;
+    char path[160];
+    world_init(&w, 1, 1);
+    w.o.makes_folders = true;
+    w.o.inline_max = 16384;
+    for (int turn = 0; turn < 2; turn++) { /* the second start finds them */
+        world_open(&w);
+        for (unsigned drive = 0; drive < 2; drive++) {
+            (void)snprintf(path, sizeof(path), "%s/data/ff", w.drives[drive]);
+            for (int i = 0; i < 200 && access(path, F_OK) < 0; i++) {
+                (void)usleep(20000);
+            }
+            for (unsigned first = 0; first < 256; first++) {
+                (void)snprintf(path, sizeof(path), "%s/data/%02x", w.drives[drive], first);
+                assert_int_equal(access(path, F_OK), 0);
+            }
+        }
+        const struct obucket *b = world_bucket(&w, "films");
+        put_all(&w, b, "k", 1);
+        check_all(&w, b, "k", 1);
+        obucket_unref(b);
+        world_close(&w);
+    }
+    world_done(&w);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_drive_is_lost_once),
         cmocka_unit_test(the_index_goes_with_its_drive),
+        cmocka_unit_test(folders_are_made_ahead),
         cmocka_unit_test(shards_that_were_moved_do_not_stay_where_they_were),
         cmocka_unit_test(bodies_of_a_weak_time_get_the_full_code),
     };

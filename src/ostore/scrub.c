@@ -28,6 +28,8 @@ struct scrub {
     pthread_mutex_t lock;
     struct ostore_scrub status;
     bool is_swept; /* since the start */
+    bool makes_folders;
+    uint32_t has_folders; /* drives */
     /* of the pass */
     unsigned phase;
     uint64_t segment; /* verified up to here */
@@ -254,6 +256,20 @@ static void pass(struct scrub *c)
     remember(c);
 }
 
+/* Of drives that came, too: one that was replaced is healing first. */
+static void make_folders(struct scrub *c)
+{
+    for (unsigned i = 0; i < drives_n(c->s->drives) && c->makes_folders; i++) {
+        enum drive_state state = drives_state(c->s->drives, i);
+        bool is_there = state == DRIVE_OK || state == DRIVE_HEALING;
+        if (!is_there) {
+            c->has_folders &= ~(1u << i);
+        } else if (!(c->has_folders >> i & 1) && drives_make_folders(c->s->drives, i) == 0) {
+            c->has_folders |= 1u << i;
+        }
+    }
+}
+
 static void tick(void *ctx)
 {
     struct scrub *c = ctx;
@@ -262,6 +278,7 @@ static void tick(void *ctx)
     if (atomic_load(&c->is_stopping)) {
         return;
     }
+    make_folders(c);
     if (!c->is_swept && !atomic_load(&c->s->is_readonly)) {
         c->is_swept = true; /* what a crash left */
         int rc = files_sweep(c->s, SWEEP_AGE, &n, &err);
@@ -427,6 +444,7 @@ int scrub_heal_start(struct ostore *s, const struct ostore_opts *opts, struct er
     int rc = heal_start(&o, &s->scrub->heal, err);
     if (rc == 0) {
         atomic_store(&s->heal, s->scrub->heal);
+        s->scrub->makes_folders = opts->makes_folders;
         s->scrub->ticker = ticker_start(tick, s->scrub, TICK_NS);
     }
     return rc;

@@ -143,6 +143,7 @@ static int open_store(struct predastore *p, struct err *err)
                             .inline_max = (uint32_t)c->inline_max,
                             .near_full_pct = (unsigned)c->near_full_pct,
                             .full_pct = (unsigned)c->full_pct,
+                            .makes_folders = true,
                             .is_index_discarded = access(rebuild, F_OK) == 0};
     uint64_t begun = time_mono_ns();
     const char *accept = config_data_path(p->arena, p->cfg, ACCEPT_FILE);
