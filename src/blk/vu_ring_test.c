@@ -158,6 +158,25 @@ static void test_indices_wrap(void **state)
     }
 }
 
+/* At most as many as there are entries: one more, and nothing of it is believed. */
+static void test_an_index_that_runs_away(void **state)
+{
+    struct vu_ring r;
+    uint16_t head = 99;
+    make(&r, true);
+    for (uint16_t i = 0; i < 16; i++) {
+        g.avail.ring[i] = i;
+    }
+    g.avail.idx = 17;
+    assert_int_equal(vu_ring_next(&r, &head), -EPROTO);
+    assert_int_equal(head, 99);
+    g.avail.idx = 65535; /* backwards */
+    assert_int_equal(vu_ring_next(&r, &head), -EPROTO);
+    g.avail.idx = 16;
+    assert_int_equal(vu_ring_next(&r, &head), 1);
+    assert_int_equal(head, 0);
+}
+
 static void test_whom_to_interrupt(void **state)
 {
     struct vu_ring r;
@@ -342,6 +361,7 @@ int main(void)
         cmocka_unit_test(test_memory_is_mapped_whole_or_not_at_all),
         cmocka_unit_test(test_where_a_ring_may_lie),
         cmocka_unit_test(test_indices_wrap),
+        cmocka_unit_test(test_an_index_that_runs_away),
         cmocka_unit_test(test_whom_to_interrupt),
         cmocka_unit_test(test_kicks_are_asked_for),
         cmocka_unit_test(test_a_buffer_over_two_regions),
