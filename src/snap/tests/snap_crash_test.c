@@ -404,8 +404,8 @@ static void test_collect_beside_uploads(void **ctx)
     world_reopen(&w);
 }
 
-/* A snapshot goes in the moment in which a collection wants to read it, and another has just begun
- * from it: nothing of that is freed. */
+/* A snapshot goes in the moment in which a collection wants to read it, and another has just
+ * begun from it: nothing of that is freed. */
 static struct swap {
     struct plan p;
     bool is_on, is_done;
@@ -454,6 +454,46 @@ static void test_root_goes_while_it_is_read(void **ctx)
     world_reopen(&w);
 }
 
+/* A deletion whose answer was lost happens much later: what was stored anew meanwhile stays. */
+static int lose_deletion(void *ctx, bool is_done, const char *method, const char *key)
+{
+    (void)ctx;
+    (void)key;
+    return !is_done && strcmp(method, "POST") == 0 ? -EIO : 0;
+}
+
+static void test_late_deletion(void **ctx)
+{
+    struct plan p;
+    char prefix[SNAP_KEY_MAX];
+    static struct snap_s3_item items[SNAP_S3_LIST_MAX];
+    size_t n = 0;
+    bool is_more = false;
+    struct str account = STR("000000007000");
+    (void)ctx;
+    plan_make(&p, 7000, false);
+    for (unsigned i = 0; i < 4; i++) {
+        assert_int_equal(step(&p, i, NULL), 0);
+    }
+    assert_int_equal(snap_delete(w.snap, account, str_c(p.a), NULL), 0);
+    snprintf(prefix, sizeof(prefix), "b/%s/", p.account);
+    assert_int_equal(snap_s3_list(w.s3, prefix, "", false, items, &n, &is_more, NULL), 0);
+    assert_int_equal(n, 2);
+    w.opts.on_request = lose_deletion;
+    world_reopen(&w);
+    assert_int_equal(snap_collect(w.snap, account, NULL, NULL), -EAGAIN);
+    usleep(1100000); /* of another second */
+    assert_int_equal(begin_again(&p, p.b, "", NULL), 0);
+    assert_int_equal(put_again(&p, p.b, 3, 1, NULL), 0);
+    assert_int_equal(put_again(&p, p.b, 4, 2, NULL), 0);
+    assert_int_equal(snap_commit(w.snap, str_c(p.b), NULL, NULL), 0);
+    assert_int_equal(snap_s3_delete_many(w.s3, items, n, NULL), 0);
+    assert_int_equal(snap_get(w.snap, account, str_c(p.b), 3, w.buf, NULL), 0);
+    assert_int_equal(snap_get(w.snap, account, str_c(p.b), 4, w.buf, NULL), 0);
+    w.opts.on_request = NULL;
+    world_reopen(&w);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -463,6 +503,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_killed_after_every_request),
         cmocka_unit_test(test_collect_beside_uploads),
         cmocka_unit_test(test_root_goes_while_it_is_read),
+        cmocka_unit_test(test_late_deletion),
         cmocka_unit_test(test_store_killed),
     };
     if (argc < 4) {
