@@ -12,7 +12,7 @@ enum instance_state inst_state(const struct instance *spec,
         return spec->is_released ? INSTANCE_TERMINATED : INSTANCE_SHUTTING_DOWN;
     }
     /* Stopped for an image, and soon started again: a reboot, as users see it. */
-    if (spec->imaging.n > 0 && str_eqc(spec->want, INSTANCE_WANT_STOPPED)) {
+    if (spec->imaging.n > 0 && !is_terminating) {
         return INSTANCE_RUNNING;
     }
     if (!status) {

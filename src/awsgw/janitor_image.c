@@ -145,6 +145,7 @@ bool janitor_tags(struct step *s, const struct view_entry *e)
     return janitor_commit(s, "tags.forgotten", t->id);
 }
 
+/* Its disks are taken: it is started. It runs, or will not: what is seen is what it is. */
 bool janitor_imaging(struct step *s, const struct view_entry *e)
 {
     struct instance rec = *REC(instance, e);
@@ -152,11 +153,19 @@ bool janitor_imaging(struct step *s, const struct view_entry *e)
     if (i && i->phase.n > 0 && !str_eqc(i->want, "deleted")) {
         return false;
     }
-    rec.imaging = STR("");
+    const struct instance_status *st =
+        REC(instance_status, store_status(s->gw, s->a, "instance", rec.account, rec.id));
     if (str_eqc(rec.want, INSTANCE_WANT_STOPPED)) {
         rec.want = STR(INSTANCE_WANT_RUNNING);
         rec.generation++;
+        txn_update(s->t, e, &instance_desc, &rec);
+        return janitor_commit(s, "instance.started_after_image", rec.id);
     }
+    bool is_settled = st && st->generation >= rec.generation && !str_eqc(st->state, "pending");
+    if (!is_settled) {
+        return false;
+    }
+    rec.imaging = STR("");
     txn_update(s->t, e, &instance_desc, &rec);
     return janitor_commit(s, "instance.imaged", rec.id);
 }

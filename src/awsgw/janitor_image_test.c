@@ -172,8 +172,14 @@ static void test_an_image_is_taken_between_stop_and_start(void **state)
     turn_until_idle();
     assert_str(image(a)->phase, "");
     assert_str(instance(a)->want, INSTANCE_WANT_RUNNING);
-    assert_str(instance(a)->imaging, "");
     assert_int_equal(instance(a)->generation, 3);
+    assert_str(instance(a)->imaging, "ami-1"); /* users see it run until it does */
+    put_state(a, "pending", 3);
+    turn_until_idle();
+    assert_str(instance(a)->imaging, "ami-1");
+    put_state(a, "running", 3);
+    turn_until_idle();
+    assert_str(instance(a)->imaging, "");
     assert_str(image_state(&gw, a, image(a), NULL), "pending");
     put_snapshot_status(a, STR("snap-1"), "completed", NOW);
     assert_str(image_state(&gw, a, image(a), NULL), "pending");
@@ -196,6 +202,19 @@ static void test_a_snapshot_that_cannot_be_taken_holds_no_instance(void **state)
     turn_until_idle();
     assert_str(instance(a)->want, INSTANCE_WANT_RUNNING);
     assert_str(image_state(&gw, a, image(a), NULL), "failed");
+}
+
+static void test_a_guest_that_does_not_come_back_is_seen_stopped(void **state)
+{
+    struct arena *a = *state;
+    const struct node_capacity cap = {.used_cpu_percent = 400, .used_memory_mib = 1024};
+    put(a, STR("claim/capacity/node1"), &node_capacity_desc, &cap);
+    put_image(a, "");
+    put_instance(a, INSTANCE_WANT_RUNNING, "ami-1", 3);
+    put_state(a, "stopped", 3);
+    turn_until_idle();
+    assert_str(instance(a)->imaging, "");
+    assert_false(instance(a)->is_holding_capacity);
 }
 
 static void test_a_terminated_instance_fails_its_image(void **state)
@@ -333,6 +352,7 @@ int main(void)
 #define T(fn) cmocka_unit_test_setup_teardown(fn, begin, end)
         T(test_an_image_is_taken_between_stop_and_start),
         T(test_a_snapshot_that_cannot_be_taken_holds_no_instance),
+        T(test_a_guest_that_does_not_come_back_is_seen_stopped),
         T(test_a_terminated_instance_fails_its_image),
         T(test_a_volume_that_is_gone_fails_the_image_and_frees_the_instance),
         T(test_a_user_who_stops_it_keeps_it_stopped),
