@@ -7,6 +7,7 @@
 #include "codec/json.h"
 #include "model/identity.h"
 #include "model/keys.h"
+#include "net/service_jobs.h"
 
 #include <errno.h>
 
@@ -19,15 +20,14 @@ struct admin {
     struct gw *gw;
     struct keys *keys;
     struct pool *pool;
+    struct service_jobs jobs;
     struct rpc_server *server;
 };
 
-struct job {
-    struct admin *ad;
-    struct rpc_req *req;
-    struct arena *a;
-    struct str method, payload;
-};
+static struct admin *admin_of(const struct service_job *j)
+{
+    return j->ctx;
+}
 
 /* That the account's default network has been made, once: deleting the default VPC later must
  * not bring it back. */
@@ -44,12 +44,12 @@ static void add_identity(struct txn *t, const struct identity_new *id)
     txn_claim(t, key_account_claim(t->a, id->account.name), id->account.id);
 }
 
-static int account_create(struct job *j, struct json *rq, struct jw *w, struct err *err)
+static int account_create(struct service_job *j, struct json *rq, struct jw *w, struct err *err)
 {
-    struct gw *gw = j->ad->gw;
+    struct gw *gw = admin_of(j)->gw;
     struct identity_new id;
     struct str name = json_get_str(rq, "name");
-    int r = identity_make_account(j->a, j->ad->keys, name, &id, err);
+    int r = identity_make_account(j->a, admin_of(j)->keys, name, &id, err);
     if (r < 0) {
         return r;
     }
@@ -79,10 +79,10 @@ static int account_create(struct job *j, struct json *rq, struct jw *w, struct e
     return 0;
 }
 
-static int account_list(struct job *j, struct json *rq, struct jw *w, struct err *err)
+static int account_list(struct service_job *j, struct json *rq, struct jw *w, struct err *err)
 {
     struct account_list l;
-    int r = identity_list_accounts(j->ad->gw->kv, j->a, &l, err);
+    int r = identity_list_accounts(admin_of(j)->gw->kv, j->a, &l, err);
     if (r < 0) {
         return r;
     }
@@ -99,23 +99,23 @@ static int account_list(struct job *j, struct json *rq, struct jw *w, struct err
     return 0;
 }
 
-static int account_delete(struct job *j, struct json *rq, struct jw *w, struct err *err)
+static int account_delete(struct service_job *j, struct json *rq, struct jw *w, struct err *err)
 {
     struct str account = json_get_str(rq, "account");
-    int r = identity_delete_account(j->ad->gw->kv, account, err);
+    int r = identity_delete_account(admin_of(j)->gw->kv, account, err);
     if (r == 0) {
         log_info("account.deleted", KV_STR("account", account));
     }
     return r;
 }
 
-static int key_create(struct job *j, struct json *rq, struct jw *w, struct err *err)
+static int key_create(struct service_job *j, struct json *rq, struct jw *w, struct err *err)
 {
-    struct gw *gw = j->ad->gw;
+    struct gw *gw = admin_of(j)->gw;
     struct str user = json_get_str(rq, "user");
     struct access_key key;
     struct str secret = STR_NONE;
-    int r = identity_create_key(gw->kv, j->a, j->ad->keys, json_get_str(rq, "account"),
+    int r = identity_create_key(gw->kv, j->a, admin_of(j)->keys, json_get_str(rq, "account"),
                                 user.n > 0 ? user : STR("admin"), &key, &secret, err);
     if (r < 0) {
         return r;
@@ -130,81 +130,18 @@ static int key_create(struct job *j, struct json *rq, struct jw *w, struct err *
     return 0;
 }
 
-static const struct {
-    const char *name;
-    int (*fn)(struct job *j, struct json *rq, struct jw *w, struct err *err);
-} methods[] = {
+static const struct service_method methods[] = {
     {"account.create", account_create},
     {"account.list", account_list},
     {"account.delete", account_delete},
     {"key.create", key_create},
 };
 
-static int job_run(struct job *j, struct buf *out, struct err *err)
-{
-    AUTO(json_freep) struct json *rq = NULL;
-    int r = json_parse(j->payload.n > 0 ? j->payload : STR("{}"), &rq, err);
-    if (r < 0) {
-        return r;
-    }
-    struct jw w;
-    jw_init(&w, out);
-    jw_obj(&w, NULL);
-    for (size_t i = 0; i < ARRAY_LEN(methods); i++) {
-        if (str_eqc(j->method, methods[i].name)) {
-            r = methods[i].fn(j, rq, &w, err);
-            jw_obj_end(&w);
-            return r;
-        }
-    }
-    return fail(err, -ENOSYS, "UnknownMethod", "awsgw has no method '%.*s'",
-                STR_ARG(j->method));
-}
-
-static void job_work(void *ctx)
-{
-    struct job *j = ctx;
-    struct err e = ERR_INIT;
-    AUTO_BUF out;
-    buf_init(&out, RPC_MAX_SIZE / 2);
-    if (job_run(j, &out, &e) < 0) {
-        rpc_reply_err(j->req, &e);
-    } else {
-        rpc_reply(j->req, buf_str(&out), NULL, 0);
-    }
-    arena_free(j->a); /* 'j' lives in it */
-}
-
 static void on_request(void *ctx, struct rpc_req *req, struct str method, struct str payload,
                        int *fds, size_t n_fds)
 {
     struct admin *ad = ctx;
-    struct err e = ERR_INIT;
-    for (size_t i = 0; i < n_fds; i++) {
-        close(fds[i]);
-    }
-    if (service_admin_handle(ad->svc, method, payload, req)) {
-        return;
-    }
-    uid_t uid = rpc_req_peer(req)->uid;
-    if (uid != 0 && uid != getuid()) {
-        fail(&e, -EPERM, "AccessDenied", "only root may manage accounts");
-        rpc_reply_err(req, &e);
-        return;
-    }
-    struct arena *a = arena_new(ADMIN_ARENA_MAX);
-    struct job *j = arena_new_of(a, struct job);
-    *j = (struct job){.ad = ad,
-                      .req = req,
-                      .a = a,
-                      .method = arena_str_dup(a, method),
-                      .payload = arena_str_dup(a, payload)};
-    if (!j->method.p || (payload.n > 0 && !j->payload.p) ||
-        pool_submit(ad->pool, job_work, NULL, NULL, j) < 0) {
-        fail(&e, -EAGAIN, "SlowDown", "awsgw is busy: try again");
-        rpc_reply_err(req, &e);
-        arena_free(a);
-    }
+    service_jobs_request(&ad->jobs, req, method, payload, fds, n_fds);
 }
 
 int admin_start(struct service *svc, struct gw *gw, struct keys *keys, struct pool *pool,
@@ -217,6 +154,14 @@ int admin_start(struct service *svc, struct gw *gw, struct keys *keys, struct po
         abort();
     }
     *ad = (struct admin){.svc = svc, .gw = gw, .keys = keys, .pool = pool};
+    ad->jobs = (struct service_jobs){.svc = ad->svc,
+                                     .pool = ad->pool,
+                                     .name = "awsgw",
+                                     .refusal = "only root may manage accounts",
+                                     .arena_max = ADMIN_ARENA_MAX,
+                                     .methods = methods,
+                                     .n_methods = ARRAY_LEN(methods),
+                                     .ctx = ad};
     int r = rpc_server_new(svc->loop, config_run_path(a, gw->cfg, "awsgw.sock"), 0666, &ops, ad,
                            &ad->server, err);
     if (r < 0) {

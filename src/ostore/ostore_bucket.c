@@ -1,6 +1,7 @@
-#include "ostore/ostore_int.h"
+#include "ostore/ostore_bucket.h"
 
 #include "base/log.h"
+#include "ostore/ostore_int.h"
 #include <errno.h>
 
 LOG_MODULE("ostore.bucket");

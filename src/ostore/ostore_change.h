@@ -1,4 +1,5 @@
-/* ostore_change.h — changes of the store (ostore.h): one each, with conditions, durable when it is answered.
+/* ostore_change.h — changes of the store (ostore.h): one each, with conditions, durable
+ *                when it is answered.
  * Not here: bodies (ostore_object.h), buckets (ostore_bucket.h).
  * Threads:  as in ostore.h.
  * Memory:   a struct ochange and what it points to are the caller's until done() was called.

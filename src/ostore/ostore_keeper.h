@@ -1,4 +1,5 @@
-/* ostore_keeper.h — what an operator asks of the store (ostore.h): figures, scrub, drives, space, losses.
+/* ostore_keeper.h — what an operator asks of the store (ostore.h): figures, scrub, drives,
+ *                space, losses.
  * Not here: objects.
  * Threads:  as in ostore.h.
  * Memory:   results live in the arena given.

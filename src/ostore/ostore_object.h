@@ -1,4 +1,5 @@
-/* ostore_object.h — versions of the store (ostore.h): finding one, reading its body, bringing a new body in.
+/* ostore_object.h — versions of the store (ostore.h): finding one, reading its body,
+ *                bringing a new body in.
  * Not here: committing what came (ostore_change.h).
  * Threads:  as in ostore.h.
  * Memory:   results live in the arena given; handles are freed by the function named with them.

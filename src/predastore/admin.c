@@ -7,6 +7,7 @@
 #include "codec/json.h"
 #include "loop/pool.h"
 #include "model/config.h"
+#include "net/service_jobs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,15 +20,14 @@ LOG_MODULE("predastore.admin");
 
 struct admin {
     struct admin_opts o;
+    struct service_jobs jobs;
     struct rpc_server *server;
 };
 
-struct job {
-    struct admin *ad;
-    struct rpc_req *req;
-    struct arena *a;
-    struct str method, payload;
-};
+static struct admin *admin_of(const struct service_job *j)
+{
+    return j->ctx;
+}
 
 /* ---- buckets ---- */
 
@@ -36,12 +36,12 @@ static const char *versioning_text(enum ostore_versioning v)
     return v == OSTORE_ENABLED ? "Enabled" : v == OSTORE_SUSPENDED ? "Suspended" : "";
 }
 
-static int bucket_list(struct job *j, struct json *rq, struct jw *w, struct err *err)
+static int bucket_list(struct service_job *j, struct json *rq, struct jw *w, struct err *err)
 {
     struct obucket_list l = {0};
     struct str account = json_get_str(rq, "account");
     uint64_t max = json_get_u64(rq, "max", MAX_BUCKETS);
-    int r = ostore_bucket_list(j->ad->o.s3->store, account.n ? account : STR_NONE,
+    int r = ostore_bucket_list(admin_of(j)->o.s3->store, account.n ? account : STR_NONE,
                                json_get_str(rq, "prefix"), json_get_str(rq, "after"),
                                (size_t)MIN(max, (uint64_t)MAX_BUCKETS), j->a, &l, err);
     if (r < 0) {
@@ -68,12 +68,12 @@ static int bucket_list(struct job *j, struct json *rq, struct jw *w, struct err 
 
 /* ---- the store ---- */
 
-static int storage_stats(struct job *j, struct json *rq, struct jw *w, struct err *err)
+static int storage_stats(struct service_job *j, struct json *rq, struct jw *w, struct err *err)
 {
     struct ostore_stats s = {0};
     struct front_stats f = {0};
-    ostore_stats(j->ad->o.s3->store, &s);
-    front_stats(j->ad->o.front, &f);
+    ostore_stats(admin_of(j)->o.s3->store, &s);
+    front_stats(admin_of(j)->o.front, &f);
     const struct {
         const char *name;
         uint64_t v;
@@ -103,9 +103,9 @@ static int storage_stats(struct job *j, struct json *rq, struct jw *w, struct er
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         jw_u64(w, rows[i].name, rows[i].v);
     }
-    if (j->ad->o.lifecycle) {
+    if (admin_of(j)->o.lifecycle) {
         struct lifecycle_stats l = {0};
-        lifecycle_stats(j->ad->o.lifecycle, &l);
+        lifecycle_stats(admin_of(j)->o.lifecycle, &l);
         jw_u64(w, "lifecycle_expired", l.n_expired);
         jw_u64(w, "lifecycle_uploads_aborted", l.n_uploads);
     }
@@ -121,9 +121,9 @@ static const char *state_text(enum drive_state s)
     return (size_t)s < ARRAY_LEN(text) ? text[s] : "unknown";
 }
 
-static int storage_drives(struct job *j, struct json *rq, struct jw *w, struct err *err)
+static int storage_drives(struct service_job *j, struct json *rq, struct jw *w, struct err *err)
 {
-    struct drives *d = ostore_drives(j->ad->o.s3->store);
+    struct drives *d = ostore_drives(admin_of(j)->o.s3->store);
     jw_arr(w, "drives");
     for (unsigned i = 0; i < drives_n(d); i++) {
         struct drive_facts f = {0};
@@ -142,8 +142,8 @@ static int storage_drives(struct job *j, struct json *rq, struct jw *w, struct e
         jw_obj_end(w);
     }
     jw_arr_end(w);
-    jw_u64(w, "rs_data", j->ad->o.s3->cfg->predastore.rs_data);
-    jw_u64(w, "rs_parity", j->ad->o.s3->cfg->predastore.rs_parity);
+    jw_u64(w, "rs_data", admin_of(j)->o.s3->cfg->predastore.rs_data);
+    jw_u64(w, "rs_parity", admin_of(j)->o.s3->cfg->predastore.rs_parity);
     return 0;
 }
 
@@ -156,9 +156,9 @@ static void add_problem(struct jw *w, const char *severity, const char *what, co
     jw_obj_end(w);
 }
 
-static unsigned check_drives(struct job *j, struct jw *w)
+static unsigned check_drives(struct service_job *j, struct jw *w)
 {
-    struct drives *d = ostore_drives(j->ad->o.s3->store);
+    struct drives *d = ostore_drives(admin_of(j)->o.s3->store);
     unsigned n = 0;
     for (unsigned i = 0; i < drives_n(d); i++) {
         struct drive_facts f = {0};
@@ -182,9 +182,9 @@ static unsigned check_drives(struct job *j, struct jw *w)
 }
 
 /* What is wrong, worst first, and what to do about it. */
-static int storage_check(struct job *j, struct json *rq, struct jw *w, struct err *err)
+static int storage_check(struct service_job *j, struct json *rq, struct jw *w, struct err *err)
 {
-    struct ostore *store = j->ad->o.s3->store;
+    struct ostore *store = admin_of(j)->o.s3->store;
     struct ostore_stats s = {0};
     struct ostore_scrub scrub = {0};
     unsigned n = 0;
@@ -223,9 +223,9 @@ static int storage_check(struct job *j, struct json *rq, struct jw *w, struct er
     return 0;
 }
 
-static int storage_scrub(struct job *j, struct json *rq, struct jw *w, struct err *err)
+static int storage_scrub(struct service_job *j, struct json *rq, struct jw *w, struct err *err)
 {
-    struct ostore *store = j->ad->o.s3->store;
+    struct ostore *store = admin_of(j)->o.s3->store;
     struct str action = json_get_str(rq, "action");
     struct ostore_scrub s = {0};
     if (str_eqc(action, "start")) {
@@ -250,9 +250,10 @@ static int storage_scrub(struct job *j, struct json *rq, struct jw *w, struct er
     return 0;
 }
 
-static int storage_replace(struct job *j, struct json *rq, struct jw *w, struct err *err)
+static int storage_replace(struct service_job *j, struct json *rq, struct jw *w,
+                           struct err *err)
 {
-    struct ostore *store = j->ad->o.s3->store;
+    struct ostore *store = admin_of(j)->o.s3->store;
     uint64_t drive = json_get_u64(rq, "drive", 0);
     if (drive == 0 || drive > drives_n(ostore_drives(store))) {
         return fail(err, -EINVAL, "BadArgument", "drive is 1 to %u",
@@ -266,9 +267,10 @@ static int storage_replace(struct job *j, struct json *rq, struct jw *w, struct 
 }
 
 /* The index of a running store is in use: the next start makes it anew. */
-static int storage_rebuild_index(struct job *j, struct json *rq, struct jw *w, struct err *err)
+static int storage_rebuild_index(struct service_job *j, struct json *rq, struct jw *w,
+                                 struct err *err)
 {
-    const char *path = j->ad->o.rebuild_path;
+    const char *path = admin_of(j)->o.rebuild_path;
     AUTO_FD fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0 || fsync(fd) < 0) {
         return fail(err, -errno, "WriteFailed", "%s: %m", path);
@@ -277,10 +279,10 @@ static int storage_rebuild_index(struct job *j, struct json *rq, struct jw *w, s
     return 0;
 }
 
-static int storage_loss(struct job *j, struct json *rq, struct jw *w, struct err *err)
+static int storage_loss(struct service_job *j, struct json *rq, struct jw *w, struct err *err)
 {
     struct ostore_loss l = {0};
-    int r = ostore_loss(j->ad->o.s3->store, j->a, &l, err);
+    int r = ostore_loss(admin_of(j)->o.s3->store, j->a, &l, err);
     if (r < 0) {
         return r;
     }
@@ -299,7 +301,8 @@ static int storage_loss(struct job *j, struct json *rq, struct jw *w, struct err
 }
 
 /* The next start does it: then nobody reads what goes. */
-static int storage_accept_loss(struct job *j, struct json *rq, struct jw *w, struct err *err)
+static int storage_accept_loss(struct service_job *j, struct json *rq, struct jw *w,
+                               struct err *err)
 {
     struct str by = json_get_str(rq, "by");
     for (size_t i = 0; i < by.n; i++) {
@@ -310,7 +313,7 @@ static int storage_accept_loss(struct job *j, struct json *rq, struct jw *w, str
     if (!by.n || by.n > PREDASTORE_WHO_MAX) {
         return fail(err, -EINVAL, "BadArgument", "by is 1 to %d bytes", PREDASTORE_WHO_MAX);
     }
-    int r = file_write_atomic(j->ad->o.accept_path, by, 0600, err);
+    int r = file_write_atomic(admin_of(j)->o.accept_path, by, 0600, err);
     if (r == 0) {
         log_warn("loss.to_be_accepted", KV_STR("by", by));
         jw_bool(w, "needs_restart", true);
@@ -318,29 +321,27 @@ static int storage_accept_loss(struct job *j, struct json *rq, struct jw *w, str
     return r;
 }
 
-static int storage_compact(struct job *j, struct json *rq, struct jw *w, struct err *err)
+static int storage_compact(struct service_job *j, struct json *rq, struct jw *w,
+                           struct err *err)
 {
     uint64_t freed = 0;
-    int r = ostore_compact(j->ad->o.s3->store, &freed, err);
+    int r = ostore_compact(admin_of(j)->o.s3->store, &freed, err);
     jw_u64(w, "freed", freed);
     return r;
 }
 
-static int storage_unlock(struct job *j, struct json *rq, struct jw *w, struct err *err)
+static int storage_unlock(struct service_job *j, struct json *rq, struct jw *w, struct err *err)
 {
-    int r = ostore_unlock(j->ad->o.s3->store, err);
-    if (r == 0 && j->ad->o.on_unlock) {
-        j->ad->o.on_unlock(j->ad->o.ctx);
+    int r = ostore_unlock(admin_of(j)->o.s3->store, err);
+    if (r == 0 && admin_of(j)->o.on_unlock) {
+        admin_of(j)->o.on_unlock(admin_of(j)->o.ctx);
     }
     return r;
 }
 
 /* ---- requests ---- */
 
-static const struct {
-    const char *name;
-    int (*fn)(struct job *j, struct json *rq, struct jw *w, struct err *err);
-} methods[] = {
+static const struct service_method methods[] = {
     {"bucket.list", bucket_list},
     {"storage.stats", storage_stats},
     {"storage.drives", storage_drives},
@@ -354,71 +355,11 @@ static const struct {
     {"storage.unlock", storage_unlock},
 };
 
-static int job_run(struct job *j, struct buf *out, struct err *err)
-{
-    AUTO(json_freep) struct json *rq = NULL;
-    int r = json_parse(j->payload.n > 0 ? j->payload : STR("{}"), &rq, err);
-    if (r < 0) {
-        return r;
-    }
-    struct jw w;
-    jw_init(&w, out);
-    jw_obj(&w, NULL);
-    for (size_t i = 0; i < ARRAY_LEN(methods); i++) {
-        if (str_eqc(j->method, methods[i].name)) {
-            r = methods[i].fn(j, rq, &w, err);
-            jw_obj_end(&w);
-            return r;
-        }
-    }
-    return fail(err, -ENOSYS, "UnknownMethod", "predastore has no method '%.*s'",
-                STR_ARG(j->method));
-}
-
-static void job_work(void *ctx)
-{
-    struct job *j = ctx;
-    struct err e = ERR_INIT;
-    AUTO_BUF out;
-    buf_init(&out, RPC_MAX_SIZE / 2);
-    if (job_run(j, &out, &e) < 0) {
-        rpc_reply_err(j->req, &e);
-    } else {
-        rpc_reply(j->req, buf_str(&out), NULL, 0);
-    }
-    arena_free(j->a); /* 'j' lives in it */
-}
-
 static void on_request(void *ctx, struct rpc_req *req, struct str method, struct str payload,
                        int *fds, size_t n_fds)
 {
     struct admin *ad = ctx;
-    struct err e = ERR_INIT;
-    for (size_t i = 0; i < n_fds; i++) {
-        close(fds[i]);
-    }
-    if (service_admin_handle(ad->o.svc, method, payload, req)) {
-        return;
-    }
-    uid_t uid = rpc_req_peer(req)->uid;
-    if (uid != 0 && uid != getuid()) {
-        fail(&e, -EPERM, "AccessDenied", "only root may ask the object store this");
-        rpc_reply_err(req, &e);
-        return;
-    }
-    struct arena *a = arena_new(ARENA_MAX);
-    struct job *j = arena_new_of(a, struct job);
-    *j = (struct job){.ad = ad,
-                      .req = req,
-                      .a = a,
-                      .method = arena_str_dup(a, method),
-                      .payload = arena_str_dup(a, payload)};
-    if (!j->method.p || (payload.n > 0 && !j->payload.p) ||
-        pool_submit(ad->o.s3->pool, job_work, NULL, NULL, j) < 0) {
-        fail(&e, -EAGAIN, "SlowDown", "predastore is busy: try again");
-        rpc_reply_err(req, &e);
-        arena_free(a);
-    }
+    service_jobs_request(&ad->jobs, req, method, payload, fds, n_fds);
 }
 
 int admin_start(const struct admin_opts *o, struct admin **ret, struct err *err)
@@ -429,6 +370,14 @@ int admin_start(const struct admin_opts *o, struct admin **ret, struct err *err)
         abort();
     }
     ad->o = *o;
+    ad->jobs = (struct service_jobs){.svc = ad->o.svc,
+                                     .pool = ad->o.s3->pool,
+                                     .name = "predastore",
+                                     .refusal = "only root may ask the object store this",
+                                     .arena_max = ARENA_MAX,
+                                     .methods = methods,
+                                     .n_methods = ARRAY_LEN(methods),
+                                     .ctx = ad};
     int r = rpc_server_new(o->svc->loop, o->socket_path, 0666, &ops, ad, &ad->server, err);
     if (r < 0) {
         free(ad);
