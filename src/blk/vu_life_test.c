@@ -335,6 +335,42 @@ static void test_a_second_frontend_waits(void **state)
     vu_local_stop(&l);
 }
 
+/* Many requests are under way and stay so: what is answered meanwhile is told soon, however often
+ * the guest was interrupted just before. */
+static void test_interrupts_are_not_put_off_for_long(void **state)
+{
+    enum { SLOW = 12, QUICK = 200 };
+    struct vu_local l;
+    vu_local_start(&l, NULL);
+    struct vu_client *c = vu_local_client(&l, 128);
+    disk_set_limits(l.disk, &(struct blk_limits){.iops = 4});
+    for (unsigned i = 0; i < SLOW; i++) {
+        struct vu_io io = {.type = VIRTIO_BLK_T_IN, .len = 512, .p = vu_client_mem(c)};
+        assert_int_equal(vu_client_put(c, 0, &io), 0);
+    }
+    unsigned n_slow = 0, n_quick = 0;
+    while (n_quick < QUICK) {
+        struct vu_io io = {
+            .type = VIRTIO_BLK_T_GET_ID, .len = 20, .p = vu_client_mem(c), .tag = 1};
+        bool is_there = false;
+        assert_int_equal(vu_client_put(c, 0, &io), 0);
+        assert_int_equal(vu_client_kick(c, 0), 0);
+        while (!is_there) {
+            struct vu_end ends[SLOW + 1];
+            int n = vu_client_wait(c, 0, 10 * NS_PER_S, ends, SLOW + 1);
+            assert_true(n > 0);
+            for (int i = 0; i < n; i++) {
+                is_there |= ends[i].tag == 1;
+                n_slow += ends[i].tag == 0 ? 1 : 0;
+            }
+        }
+        n_quick++;
+    }
+    assert_true(n_slow <= 3); /* four a second: nobody waited for them */
+    vu_client_free(c);
+    vu_local_stop(&l);
+}
+
 static uint64_t process_cpu_ns(void)
 {
     struct timespec t = {0};
@@ -418,6 +454,7 @@ int main(void)
         cmocka_unit_test(test_freed_with_requests_under_way),
         cmocka_unit_test(test_stopped_with_requests_under_way),
         cmocka_unit_test(test_a_second_frontend_waits),
+        cmocka_unit_test(test_interrupts_are_not_put_off_for_long),
         cmocka_unit_test(test_no_descriptors_for_a_connection),
         cmocka_unit_test(test_polling),
         cmocka_unit_test(test_a_simple_driver),

@@ -15,6 +15,10 @@ LOG_MODULE("blk.vu");
 
 #define MAX_PASSES  4u /* of looking at the ring, before the engine has its turn */
 #define MIN_SPIN_NS 2000u
+/* With so many requests still under way, a guest is interrupted at most so often: on a disk whose
+ * completions come one by one each would wake the guest for one new request, and that wake us. */
+#define CALM_OPS    8u
+#define CALM_NS     50000u
 
 struct vu_op { /* one head under way */
     struct vu_queue *q;
@@ -56,7 +60,8 @@ struct vu_queue {
     uint16_t batch[VU_QUEUE_SIZE];
     uint32_t batch_written[VU_QUEUE_SIZE];
     unsigned n_batch;
-    uint64_t spin_ns; /* how long polling seems to pay off now */
+    uint64_t called_ns; /* the last interrupt */
+    uint64_t spin_ns;   /* how long polling seems to pay off now */
 };
 
 /* ---- tests: the process dies here ---- */
@@ -103,6 +108,18 @@ static void finish(struct vu_op *op, uint8_t status)
     q->n_ops--;
 }
 
+static void call(struct vu_queue *q)
+{
+    uint64_t now_ns = blk_queue_now(q->bq);
+    if (q->n_ops >= CALM_OPS && now_ns - q->called_ns < CALM_NS && !q->is_stopping &&
+        !q->is_faulted) {
+        return; /* stays due: sleep_until_due() sees to it */
+    }
+    q->is_call_due = false;
+    q->called_ns = now_ns;
+    signal_fd(q->fds[VU_QUEUE_CALL]);
+}
+
 /* The order is that of vu_inflight.h. */
 static void publish(struct vu_queue *q)
 {
@@ -124,8 +141,7 @@ static void publish(struct vu_queue *q)
         q->is_call_due |= vu_ring_wants_call(&q->ring);
     }
     if (q->is_call_due) {
-        q->is_call_due = false;
-        signal_fd(q->fds[VU_QUEUE_CALL]);
+        call(q);
     }
 }
 
@@ -435,6 +451,12 @@ static bool spin(struct vu_queue *q)
     return false;
 }
 
+static uint64_t call_in_ns(const struct vu_queue *q)
+{
+    uint64_t at_ns = q->called_ns + CALM_NS, now_ns = blk_queue_now(q->bq);
+    return !q->is_call_due ? UINT64_MAX : at_ns > now_ns ? at_ns - now_ns : 0;
+}
+
 static void sleep_until_due(struct vu_queue *q)
 {
     bool may_spin = q->o.poll_ns > 0 && q->is_running && !q->is_faulted && !q->is_stopping;
@@ -442,7 +464,7 @@ static void sleep_until_due(struct vu_queue *q)
         return;
     }
     uint64_t from_ns = may_spin ? time_mono_ns() : 0;
-    if (blk_queue_run(q->bq, UINT64_MAX) < 0) {
+    if (blk_queue_run(q->bq, call_in_ns(q)) < 0) {
         abort(); /* an io_uring that does not work any more: the log restores what is lost */
     }
     if (may_spin) {
