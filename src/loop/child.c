@@ -141,6 +141,10 @@ static void child_limits(const struct child_opts *o, int report_fd)
             child_fail(report_fd, STEP_LIMITS);
         }
     }
+    if (o->may_lock_memory) {
+        const struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
+        (void)setrlimit(RLIMIT_MEMLOCK, &all); /* without the right to: as it is */
+    }
     if (o->max_files > 0) {
         struct rlimit lim = {o->max_files, o->max_files};
         if (setrlimit(RLIMIT_NOFILE, &lim) < 0) {

@@ -44,8 +44,9 @@ struct child_opts {
     bool has_no_core;      /* RLIMIT_CORE = 0: guest memory and keys do not reach the disk */
     int death_signal;      /* PR_SET_PDEATHSIG, 0 = none */
     int netns_fd; /* 0 = stay; else enter this network namespace (before the user is dropped) */
-    int cgroup_procs_fd; /* 0 = stay; else an open cgroup.procs (before the user is dropped) */
-    uint64_t max_files;  /* RLIMIT_NOFILE (soft and hard), 0 = as it is */
+    int cgroup_procs_fd;  /* 0 = stay; else an open cgroup.procs (before the user is dropped) */
+    uint64_t max_files;   /* RLIMIT_NOFILE (soft and hard), 0 = as it is */
+    bool may_lock_memory; /* RLIMIT_MEMLOCK without end: io_uring counts its rings against it */
 };
 
 /* PATH and LANG=C.UTF-8. */

@@ -278,6 +278,7 @@ static int spawn(struct svc *s, struct err *err)
         .has_new_session = true,
         .has_no_core = true,
         .max_files = s->sup->max_files,
+        .may_lock_memory = strcmp(s->s.name, "viperblock") == 0,
         /* Services survive any end; one that ends slowly would hold its port when we come back. */
         .death_signal = SIGKILL,
     };

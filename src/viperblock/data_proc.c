@@ -9,7 +9,7 @@
 
 LOG_MODULE("data");
 
-#define RING_DEPTH 256u
+#define RING_DEPTH 128u /* kernels count rings as locked memory: 20 KiB each */
 
 struct data_req *data_req_new(struct data *p)
 {

@@ -71,6 +71,7 @@ static int open_volume(struct vb *vb, struct arena *a, const struct json *args,
         return fail(err, -EINVAL, "BadArgument", "transport is vhost-user or nbd");
     }
     n_queues = MIN(n_queues, (uint64_t)MAX_QUEUES);
+    bool is_nbd = str_eqc(transport, "nbd");
     int rc = check_spec(vb, a, account, id, instance, err);
     if (rc != 0) {
         return rc;
@@ -80,10 +81,9 @@ static int open_volume(struct vb *vb, struct arena *a, const struct json *args,
         v->n_queues = (uint32_t)n_queues;
     }
     rc = vol_open(vb->vols, v, arena_cstr(a, instance),
-                  (unsigned)n_queues * MAX_VOLUMES + OTHER_RINGS, err);
-    const struct vol_guest g = {.uid = (uint32_t)uid,
-                                .n_queues = (uint32_t)n_queues,
-                                .is_nbd = str_eqc(transport, "nbd")};
+                  (is_nbd ? 0 : (unsigned)n_queues * MAX_VOLUMES) + OTHER_RINGS, err);
+    const struct vol_guest g = {
+        .uid = (uint32_t)uid, .n_queues = (uint32_t)n_queues, .is_nbd = is_nbd};
     rc = rc != 0 ? rc : vol_serve_guest(vb->vols, v, &g, ret->path, err);
     ret->size = v->size;
     vol_give(vb->vols, v);
