@@ -191,14 +191,18 @@ int gc_reconcile(struct vb *vb, struct arena *a, struct str key)
 /* --- start
  * ---------------------------------------------------------------------------------- */
 
-static void start_base(void *ctx, struct str id)
+void gc_opened(struct vb *vb, struct str id)
 {
-    struct vb *vb = ctx;
     AUTO_FD mark = -1;
     if (folder_open_file(vb->folder, FOLDER_IMAGE, id, IMAGE_REMOVED, O_RDONLY, &mark, NULL) ==
         0) {
         gc_base(vb, id);
     }
+}
+
+static void start_base(void *ctx, struct str id)
+{
+    gc_opened(ctx, id);
 }
 
 static void start_all(void *ctx)

@@ -19,7 +19,7 @@ LOG_MODULE("viperblock.proc");
 
 #define QUIT_NS    (12 * NS_PER_S)
 #define STOP_NS    (5 * NS_PER_S)
-#define MAX_FILES  1024u
+#define MAX_FILES  4096u
 #define LISTEN_FD  3
 #define RINGS_SIZE 12u
 

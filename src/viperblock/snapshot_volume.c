@@ -225,6 +225,21 @@ static int freeze_all(struct snap_job *j, struct snap_store *store, struct group
     return rc;
 }
 
+/* All of a group have one time: that which was told of one of them before, or now. */
+static uint64_t time_of_group(struct snap_job *j, const struct group *g)
+{
+    uint64_t ns = 0;
+    for (size_t i = 0; i < g->n && ns == 0; i++) {
+        const struct view_entry *e =
+            vb_get(j->vb, key_status(j->a, "snapshot", j->spec->account, g->m[i].snap));
+        ns = e ? ((const struct snapshot_status *)e->obj)->start_ns : 0;
+        if (e) {
+            view_unref(e);
+        }
+    }
+    return ns != 0 ? ns : time_wall_ns();
+}
+
 static int tell_group(struct snap_job *j, const struct group *g, uint64_t now)
 {
     int result = 0;
@@ -264,9 +279,9 @@ static int freeze(struct snap_job *j, struct snap_store *store)
             return snap_job_failed(j, "the volume is not on this node");
         }
     }
-    uint64_t now = time_wall_ns();
     rc = freeze_all(j, store, g, &err);
-    give_all(j, g);
+    int told = rc == 0 ? tell_group(j, g, time_of_group(j, g)) : 0;
+    give_all(j, g); /* now: the jobs of the others find it told */
     if (rc == -EIO || rc == -ENOTSUP) {
         return snap_job_failed(j, err.msg);
     }
@@ -274,7 +289,7 @@ static int freeze(struct snap_job *j, struct snap_store *store)
         log_warn_rl("snapshot.freeze_waits", KV_STR("snapshot", j->spec->id), KV_ERR(&err));
         return -EAGAIN;
     }
-    return tell_group(j, g, now);
+    return told;
 }
 
 /* --- the blocks

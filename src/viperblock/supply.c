@@ -86,6 +86,12 @@ static void do_fetch(void *ctx)
                     KV_U64("block", w->h.block), KV_ERR(&err));
         rc = is_for_good(rc) ? -EIO : -EAGAIN;
     }
+    if (w->is_known) {
+        vols_fetched(w->vb->vols, w->p, w->h.disk,
+                     rc >= 0      ? FETCH_OK
+                     : rc == -EIO ? FETCH_LOST
+                                  : FETCH_AWAY);
+    }
     answer(w, CTL_FETCHED, rc);
     work_free(w);
 }

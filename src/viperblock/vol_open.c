@@ -5,6 +5,7 @@
 #include "model/keys.h"
 #include "model/volume.h"
 #include "model/volume_type.h"
+#include "viperblock/gc.h"
 #include "viperblock/vol_files.h"
 #include "viperblock/vols_int.h"
 #include <errno.h>
@@ -116,6 +117,7 @@ static bool remember(struct vols *vs, struct vol *v, const struct volume_meta *m
     v->disk = disk;
     v->size = m->size;
     v->state_ns = 0;
+    v->fetch_fault = FETCH_OK;
     vol_set_source(v, m);
     return true;
 }
@@ -195,6 +197,9 @@ static int open_in(struct vols *vs, struct vol *v, struct err *err)
         }
         pthread_cond_broadcast(&vs->cond);
         vols_unlock(vs);
+    }
+    if (rc == 0 && meta.base.n > 0) { /* filled again, when its base shall go */
+        gc_opened(vs->o.vb, meta.base);
     }
     secret_wipe(&m, sizeof(m));
     for (size_t i = 0; i < n_fds; i++) {

@@ -253,6 +253,21 @@ static void take_state(struct vols *vs, struct proc *p, const struct ctl_state *
     }
 }
 
+void vols_fetched(struct vols *vs, const struct proc *p, uint32_t disk, enum fetch_fault f)
+{
+    struct vol copy = {.id = ""};
+    vols_lock(vs);
+    struct vol *v = vol_of_disk(vs, p, disk);
+    if (v && v->fetch_fault != f && v->fetch_fault != FETCH_LOST) {
+        v->fetch_fault = f;
+        copy = *v;
+    }
+    vols_unlock(vs);
+    if (copy.id[0] != '\0') {
+        touch_volume(vs, &copy);
+    }
+}
+
 static void take_snap_done(struct vols *vs, struct proc *p, const struct ctl_head *h)
 {
     struct vol copy = {.id = ""};

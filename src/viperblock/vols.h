@@ -50,6 +50,7 @@ struct vol {
     bool source_loaded;
     char source_id[BLK_SNAP_ID], source_account[16], base[BLK_SNAP_ID];
     uint64_t source_size;
+    enum fetch_fault { FETCH_OK, FETCH_AWAY, FETCH_LOST } fetch_fault; /* of absent blocks */
     struct upload uploads[BLK_MAX_FROZEN];
     struct ctl_state state;
     uint64_t state_ns; /* 0 = never heard */
@@ -115,6 +116,8 @@ void vols_fill(struct vols *vs, struct str id, uint64_t bytes_per_s);
 /* Of a volume that is deleted. */
 void vols_forget_map(struct vols *vs, struct str id);
 
+/* How the last fetch for it went; what is lost stays lost. Pool threads. */
+void vols_fetched(struct vols *vs, const struct proc *p, uint32_t disk, enum fetch_fault f);
 /* Brings a process to what it shall have: "proc/<name>". */
 int vols_reconcile_proc(struct vols *vs, struct arena *a, struct str name);
 /* Once a second: states are asked for, what changed is told. */

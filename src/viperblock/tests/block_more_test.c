@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -379,6 +380,93 @@ static size_t n_problems(const char *text, uint64_t *ret_volumes)
     return n;
 }
 
+/* The image is gone while a guest reads through its base: what is absent is copied, then it goes. */
+static void a_base_goes_when_its_readers_are_filled(void **state)
+{
+    (void)state;
+    struct str answer = STR("");
+    struct json *j = NULL;
+    struct test_disk d;
+    struct err err = ERR_INIT;
+    char text[100];
+    int fd = open(disk, O_RDONLY | O_CLOEXEC);
+    assert_int_equal(world_call(&w, "image.import",
+                                "{\"account\":\"" ACCOUNT "\",\"name\":\"one\"}", fd, &answer,
+                                NULL, &err),
+                     0);
+    close(fd);
+    assert_int_equal(json_parse(answer, &j, NULL), 0);
+    const char *image = arena_cstr(w.a, json_get_str(j, "image_id"));
+    json_free(j);
+    struct volume v = world_volume(VOL1, 1);
+    v.image_id = str_c(image);
+    world_put_volume(&w, &v);
+    assert_true(world_wait_volume(&w, VOL1, "available").absent > 0);
+    world_open(&w, VOL1, INSTANCE, &d);
+    snprintf(text, sizeof(text), "{\"image_id\":\"%s\"}", image);
+    assert_int_equal(world_call(&w, "image.remove", text, -1, NULL, NULL, &err), 0);
+    for (int i = 0; i < 1500 && world_count(&w, "data/viperblock/images") > 0; i++) {
+        usleep(20000);
+    }
+    assert_int_equal(world_count(&w, "data/viperblock/images"), 0);
+    test_disk_equals(&d, disk);
+    world_kill_data(&w, INSTANCE);
+    test_disk_equals(&d, disk);
+    assert_int_equal(world_wait_volume(&w, VOL1, "available").absent, 0);
+    world_close(&w, VOL1, INSTANCE, &d);
+    equals(VOL1);
+    struct snap_usage u = world_usage(&w);
+    assert_int_equal(u.n_manifests + u.n_pending, 0);
+}
+
+struct reader {
+    struct test_disk d;
+    char got[4096];
+    int rc;
+};
+
+static void *read_one(void *ctx)
+{
+    struct reader *r = ctx;
+    r->rc = test_disk_read(&r->d, 1769472, r->got, sizeof(r->got));
+    return NULL;
+}
+
+/* A store that is away makes a guest wait, and shows in the volume's health. */
+static void a_store_that_is_away_is_waited_for(void **state)
+{
+    (void)state;
+    static char page[4096];
+    static struct reader reader;
+    pthread_t thread;
+    snapshot_of_disk(SNAP1, false);
+    struct volume r = from_snapshot(VOL2, SNAP1);
+    world_put_volume(&w, &r);
+    world_wait_volume(&w, VOL2, "available");
+    world_kill(&w, WORLD_STORE);
+    world_open(&w, VOL2, INSTANCE, &reader.d);
+    assert_int_equal(pthread_create(&thread, NULL, read_one, &reader), 0);
+    struct volume_status st = world_wait_volume(&w, VOL2, "available");
+    for (int i = 0; i < 500 && !str_eqc(st.fault, "store-away"); i++) {
+        usleep(20000);
+        st = world_wait_volume(&w, VOL2, "available");
+    }
+    assert_str(st.fault, "store-away");
+    assert_str(st.health, "impaired");
+    world_start(&w, WORLD_STORE);
+    pthread_join(thread, NULL);
+    assert_int_equal(reader.rc, 0);
+    AUTO_FD fd = open(disk, O_RDONLY | O_CLOEXEC);
+    assert_int_equal(pread(fd, page, sizeof(page), 1769472), sizeof(page));
+    assert_memory_equal(page, reader.got, sizeof(page));
+    for (int i = 0; i < 500 && st.fault.n > 0; i++) {
+        usleep(20000);
+        st = world_wait_volume(&w, VOL2, "available");
+    }
+    assert_int_equal(st.fault.n, 0);
+    world_close(&w, VOL2, INSTANCE, &reader.d);
+}
+
 /* More at once than the maps can hold, deleted before they are done, their volume too: what was asked
  * for first is done first, and nothing is left. */
 static void many_snapshots_at_once(void **state)
@@ -490,6 +578,9 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(encrypted_volumes_wait_for_the_root_key, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(volumes_of_version_1_open_as_they_are, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_base_goes_when_its_readers_are_filled, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_store_that_is_away_is_waited_for, setup, teardown),
         cmocka_unit_test_setup_teardown(many_snapshots_at_once, setup, teardown),
         cmocka_unit_test_setup_teardown(checks_tell, setup, teardown),
     };
