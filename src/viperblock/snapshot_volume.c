@@ -160,13 +160,16 @@ static void give_all(struct snap_job *j, struct group *g)
     }
 }
 
-/* A parent that the store lost is none: everything is read then. So it is of a volume of version 1,
- * whose map was made when its bytes were there already. */
+/* A parent that the store lost is none: everything is read then. So it is of a volume whose bytes
+ * were never dirt: of version 1, whose map was made when they were there already, or of a source
+ * that is no parent (another account's, or of another encryption). */
 static bool is_full_needed(struct snap_job *j, struct snap_store *store, const struct member *m)
 {
     struct snap_info info;
     struct volume_meta meta = m->meta;
-    if (str_eqc(meta.layout, VOLUME_LAYOUT_RAW) && meta.last.n == 0) {
+    bool has_old_bytes = str_eqc(meta.layout, VOLUME_LAYOUT_RAW) || meta.image_id.n > 0 ||
+                         meta.snapshot_id.n > 0;
+    if (has_old_bytes && meta.last.n == 0) {
         return true;
     }
     return store && meta.last.n > 0 && !find_frozen(&meta, meta.last) &&

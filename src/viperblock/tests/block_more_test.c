@@ -380,6 +380,53 @@ static size_t n_problems(const char *text, uint64_t *ret_volumes)
     return n;
 }
 
+/* Volumes of another account's image, and encrypted ones of a plain image: their first snapshot has
+ * everything, for what they came from is no parent of it. */
+static void first_snapshots_are_whole(void **state)
+{
+    (void)state;
+    struct str answer = STR("");
+    struct json *j = NULL;
+    struct test_disk d;
+    struct err err = ERR_INIT;
+    static char page[4096];
+    int fd = open(disk, O_RDWR | O_CLOEXEC);
+    assert_int_equal(world_call(&w, "image.import",
+                                "{\"account\":\"" OTHER "\",\"name\":\"theirs\"}", fd, &answer,
+                                NULL, &err),
+                     0);
+    assert_int_equal(json_parse(answer, &j, NULL), 0);
+    const char *image = arena_cstr(w.a, json_get_str(j, "image_id"));
+    json_free(j);
+    test_fill(page, sizeof(page), 31);
+    assert_int_equal(pwrite(fd, page, sizeof(page), 5 << 20), sizeof(page));
+    close(fd);
+    for (unsigned i = 0; i < 2; i++) {
+        char vol[40], snap[40], out[40];
+        snprintf(vol, sizeof(vol), "vol-%017u", 10 + i);
+        snprintf(out, sizeof(out), "vol-%017u", 20 + i);
+        snprintf(snap, sizeof(snap), "snap-%017u", 10 + i);
+        struct volume v = world_volume(vol, 1);
+        v.image_id = str_c(image);
+        v.is_encrypted = i == 1;
+        world_put_volume(&w, &v);
+        world_wait_volume(&w, vol, "available");
+        world_open(&w, vol, INSTANCE, &d);
+        assert_int_equal(test_disk_write(&d, 5 << 20, page, sizeof(page)), 0);
+        assert_int_equal(test_disk_flush(&d), 0);
+        struct snapshot s = world_snapshot_rec(snap, vol);
+        s.is_encrypted = i == 1;
+        world_put_snapshot(&w, &s);
+        world_wait_snapshot(&w, snap, "completed");
+        world_close(&w, vol, INSTANCE, &d);
+        struct volume r = from_snapshot(out, snap);
+        r.is_encrypted = i == 1;
+        world_put_volume(&w, &r);
+        world_wait_volume(&w, out, "available");
+        equals(out);
+    }
+}
+
 /* The image is gone while a guest reads through its base: what is absent is copied, then it goes. */
 static void a_base_goes_when_its_readers_are_filled(void **state)
 {
@@ -578,6 +625,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(encrypted_volumes_wait_for_the_root_key, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(volumes_of_version_1_open_as_they_are, setup, teardown),
+        cmocka_unit_test_setup_teardown(first_snapshots_are_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(a_base_goes_when_its_readers_are_filled, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_store_that_is_away_is_waited_for, setup, teardown),
