@@ -5,9 +5,14 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
-#define RPC_TIMEOUT_NS (60 * NS_PER_S)
+#define RPC_TIMEOUT_NS (10 * NS_PER_S)
+/* While the block service does not answer only so many wait for it: the other threads of the pool
+ * are for other requests. */
+#define PROBES_MAX     2u
+#define AWAY_NS        (5 * NS_PER_S)
 #define MAC_SIZE       20u
 
 struct token { /* as it is in base64: 36 bytes, numbers big-endian */
@@ -175,8 +180,21 @@ static int refused(const struct err *e, struct err *err)
 int ebs_ask(struct aws_call *call, const char *method, struct str args, const int *fd,
             struct rpc_reply *ret, struct err *err)
 {
+    static atomic_uint n_asking;
+    static _Atomic uint64_t away_ns; /* when it last did not answer; 0 = never */
     struct err e = ERR_INIT;
+    uint64_t away = atomic_load(&away_ns);
+    bool is_away = away && time_mono_ns() - away < AWAY_NS;
+    if (atomic_fetch_add(&n_asking, 1) >= PROBES_MAX && is_away) {
+        atomic_fetch_sub(&n_asking, 1);
+        return fail(err, -EBUSY, "Unavailable", "the block service does not answer");
+    }
     int r = rpc_call(gw_of(call)->viperblock, str_c(method), args, fd, fd ? 1 : 0,
                      RPC_TIMEOUT_NS, ret, &e);
+    atomic_fetch_sub(&n_asking, 1);
+    bool is_silent = r == -ENOTCONN || r == -ETIMEDOUT;
+    if (is_silent || away) {
+        atomic_store(&away_ns, is_silent ? time_mono_ns() : 0);
+    }
     return r < 0 ? refused(&e, err) : 0;
 }

@@ -427,6 +427,14 @@ class Away(Base):
             self.put(s, i, want[i])
         cloud.kill9("viperblock")
         self.assertEqual(error_of(self.put, snapshot=s, index=2, data=want[2], ebs=cloud.client("ebs"))[2], 503)
+        # Many that wait for it do not hold up other requests.
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            waiting = [pool.submit(error_of, self.put, snapshot=s, index=2, data=want[2]) for _ in range(16)]
+            time.sleep(0.5)
+            begun = time.monotonic()
+            self.ec2.describe_snapshots(SnapshotIds=[s])
+            self.assertLess(time.monotonic() - begun, 5)
+            self.assertEqual({f.result()[2] for f in waiting}, {503})
         cloud.start("viperblock")
         for i in (2, 3):
             wait_for("put again", lambda: error_of(self.put, snapshot=s, index=i, data=want[i])[0] == "no error", 30)
