@@ -185,35 +185,6 @@ static void req_done(struct blk_req *r, int rc)
     }
 }
 
-/* The next part of a request that is longer, or in more pieces, than the engine takes at once:
- * whole sectors; the last piece is cut and put together again when the part is done. */
-static bool cut_part(struct vu_op *op, struct blk_req *r)
-{
-    struct iovec *v = &op->chain.iov[op->i_iov];
-    unsigned left = op->rq.first + op->rq.n - op->i_iov, n = 0;
-    uint64_t len = 0;
-    while (n < left && n < BLK_MAX_IOV && len < BLK_MAX_LEN) {
-        len += v[n++].iov_len;
-    }
-    uint64_t want = MIN(len, (uint64_t)BLK_MAX_LEN) / BLK_SECTOR * BLK_SECTOR;
-    if (want == 0) {
-        return false; /* BLK_MAX_IOV pieces are less than a sector: nobody needs this */
-    }
-    while (len - v[n - 1].iov_len >= want) {
-        len -= v[--n].iov_len;
-    }
-    if (len > want) {
-        uint64_t keep = v[n - 1].iov_len - (len - want);
-        op->rest = (struct iovec){(uint8_t *)v[n - 1].iov_base + keep, v[n - 1].iov_len - keep};
-        v[n - 1].iov_len = keep;
-    }
-    op->n_iov = n;
-    op->len = want;
-    r->iov = v;
-    r->n_iov = (int)n;
-    return true;
-}
-
 static bool fill(struct vu_op *op, struct blk_req *r)
 {
     r->op = op->rq.op;
@@ -229,9 +200,12 @@ static bool fill(struct vu_op *op, struct blk_req *r)
         r->flags = range->flags;
     } else if (op->rq.op != BLK_FLUSH) {
         r->off = op->rq.off + op->done;
-        if (!cut_part(op, r)) {
+        r->iov = &op->chain.iov[op->i_iov];
+        if (!vu_request_part(&op->chain.iov[op->i_iov], op->rq.first + op->rq.n - op->i_iov,
+                             &op->n_iov, &op->len, &op->rest)) {
             return false;
         }
+        r->n_iov = (int)op->n_iov;
     } else {
         r->off = 0;
     }

@@ -154,6 +154,33 @@ int vu_request_read(struct vu_chain *c, const struct vu_device *d, struct vu_req
     return 0;
 }
 
+bool vu_request_part(struct iovec *v, unsigned left, unsigned *ret_n, uint64_t *ret_len,
+                     struct iovec *ret_rest)
+{
+    unsigned n = 0;
+    uint64_t len = 0;
+    ret_rest->iov_base = NULL;
+    while (n < left && n < BLK_MAX_IOV && len < BLK_MAX_LEN) {
+        len += v[n++].iov_len;
+    }
+    uint64_t want = MIN(len, (uint64_t)BLK_MAX_LEN) / BLK_SECTOR * BLK_SECTOR;
+    if (want == 0) {
+        return false;
+    }
+    while (len - v[n - 1].iov_len >= want) {
+        len -= v[--n].iov_len;
+    }
+    if (len > want) {
+        uint64_t keep = v[n - 1].iov_len - (len - want);
+        *ret_rest =
+            (struct iovec){(uint8_t *)v[n - 1].iov_base + keep, v[n - 1].iov_len - keep};
+        v[n - 1].iov_len = keep;
+    }
+    *ret_n = n;
+    *ret_len = want;
+    return true;
+}
+
 uint8_t vu_request_status(int rc)
 {
     if (rc == 0) {

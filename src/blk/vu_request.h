@@ -45,5 +45,11 @@ struct vu_request {
 /* Takes header and status off the chain's pieces (they are changed). */
 MUST_CHECK int vu_request_read(struct vu_chain *c, const struct vu_device *d,
                                struct vu_request *ret);
+/* The next part of 'left' pieces, when a request is longer, or in more pieces, than the engine
+ * takes at once: whole sectors. The last piece is cut; *ret_rest is what was cut off (NULL:
+ * nothing), to be put in its place when the part is done. false: BLK_MAX_IOV pieces are less
+ * than a sector. */
+bool vu_request_part(struct iovec *v, unsigned left, unsigned *ret_n, uint64_t *ret_len,
+                     struct iovec *ret_rest);
 /* The status for an end of the engine. */
 uint8_t vu_request_status(int rc);
