@@ -126,11 +126,9 @@ static void snapshots_are_points_in_time(void **state)
     world_put_volume(&w, &v3);
     world_wait_volume(&w, VOL2, "available");
     world_wait_volume(&w, VOL3, "available");
-    equals(VOL2, 1);
-    equals(VOL3, 2);
     equals(VOL1, 0);
 
-    /* in another order than they were made; a volume that still hydrates keeps its blocks */
+    /* in another order than they were made; volumes that were never read keep their blocks */
     world_delete_snapshot(&w, SNAP1, VOL1);
     world_delete_volume(&w, &v);
     equals(VOL2, 1);
