@@ -102,7 +102,7 @@ static int on_a_small_disk(const char *dir)
     return world_wait(&w, &waiting) == -ENOSPC ? 0 : 13;
 }
 
-/* ramfs has neither O_DIRECT nor fallocate(): everything through the page cache, zeros are written. */
+/* ramfs has neither O_DIRECT nor fallocate(): all through the page cache, zeros are written. */
 static int on_a_simple_disk(const char *dir)
 {
     static const struct {
