@@ -15,8 +15,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-/* The rest of what becomes of volumes and snapshots: images that are imported, copies, the EBS direct
- * side, keys that are not there, volumes of the previous format, checks. */
+/* The rest of what becomes of volumes and snapshots: images that are imported, copies, the EBS
+ * direct side, keys that are not there, volumes of the previous format, checks. */
 
 #define BLOCK (512u << 10)
 #define VOL1  "vol-00000000000000001"
@@ -302,7 +302,8 @@ static void blocks_are_written_and_read(void **state)
 
 /* --- keys, formats, checks ------------------------------------------------------------------ */
 
-/* Without its root key the node serves what is plain; encrypted volumes wait, and go on when it comes. */
+/* Without its root key the node serves what is plain; encrypted volumes wait, and go on when it
+ * comes. */
 static void encrypted_volumes_wait_for_the_root_key(void **state)
 {
     (void)state;
@@ -427,7 +428,8 @@ static void first_snapshots_are_whole(void **state)
     }
 }
 
-/* The image is gone while a guest reads through its base: what is absent is copied, then it goes. */
+/* The image is gone while a guest reads through its base: what is absent is copied, then it
+ * goes. */
 static void a_base_goes_when_its_readers_are_filled(void **state)
 {
     (void)state;
@@ -514,8 +516,8 @@ static void a_store_that_is_away_is_waited_for(void **state)
     world_close(&w, VOL2, INSTANCE, &reader.d);
 }
 
-/* More at once than the maps can hold, deleted before they are done, their volume too: what was asked
- * for first is done first, and nothing is left. */
+/* More at once than the maps can hold, deleted before they are done, their volume too: what was
+ * asked for first is done first, and nothing is left. */
 static void many_snapshots_at_once(void **state)
 {
     (void)state;
