@@ -1,10 +1,10 @@
 #include "blk/blk_cow_int.h"
 
 /* One writer of the durable map. Who needs something durable joins the next sweep; a sweep is
- *   copy of the changed pages -> FLUSH of the data -> FLUSH of what was copied aside -> journal ->
- *   sync of the map: durable, answers -> the pages in their places,
- * in rounds of MAP_ROUND pages. The copy comes first (C1): a mark that is set after it waits for the
- * next sweep, whose FLUSH covers its data. */
+ *   copy of the changed pages -> FLUSH of the data -> FLUSH of what was copied aside ->
+ *   journal -> sync of the map: durable, answers -> the pages in their places,
+ * in rounds of MAP_ROUND pages. The copy comes first (C1): a mark that is set after it waits
+ * for the next sweep, whose FLUSH covers its data. */
 
 static void round_start(struct cow *l);
 static void sweep_start(struct cow *l);

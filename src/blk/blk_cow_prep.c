@@ -1,8 +1,9 @@
 #include "blk/blk_cow_int.h"
 
 /* A request that its queue could not start is parked and looked at here, on the owner's thread:
- * everything that it lacks is begun at once, and it comes back when one of these things is there, to
- * be looked at anew. When nothing is missing it goes back to its queue and starts from the top. */
+ * everything that it lacks is begun at once, and it comes back when one of these things is
+ * there, to be looked at anew. When nothing is missing it goes back to its queue and starts
+ * from the top. */
 
 void cow_list_init(struct cow_list *l)
 {
@@ -68,8 +69,8 @@ void cow_fail(struct cow *l, struct blk_req *r, int rc)
     back(l, r, rc ? rc : 1); /* 1: it is over, well */
 }
 
-/* A region is marked before its first write. A stream that has just marked the region before this
- * one will soon want the next ones: they go with the same write of the map. */
+/* A region is marked before its first write. A stream that has just marked the region before
+ * this one will soon want the next ones: they go with the same write of the map. */
 static bool touch(struct cow *l, uint64_t region)
 {
     uint64_t n_regions = (l->base.size + BLK_REGION - 1) / BLK_REGION;
@@ -146,7 +147,8 @@ bool cow_ready_to_write(struct cow *l, struct blk_req *r, void (*fn)(struct blk_
     return edge(l, r, r->off) && edge(l, r, end);
 }
 
-/* Blocks of a read that have to come from the source: all are asked for, the first is waited for. */
+/* Blocks of a read that have to come from the source: all are asked for, the first is waited
+ * for. */
 static bool ready_to_read(struct cow *l, struct blk_req *r)
 {
     uint64_t page = r->off / BLK_PAGE, end = (r->off + r->len + BLK_PAGE - 1) / BLK_PAGE;

@@ -1,6 +1,6 @@
-/* blk_cow_world.h — a volume of test: files in a folder, a source, a store, the layer above them, and
- *                  ends of its life (close, kill -9, power cut); for *_test.c of this room only.
- * Not here: anything a service links.
+/* blk_cow_world.h — a volume of test: files in a folder, a source, a store, the layer above
+ *                  them, and ends of its life (close, kill -9, power cut); for *_test.c of
+ * this room only. Not here: anything a service links.
  * Threads:  the thread that made the world; its queue is the owner's and the guest's.
  * Memory:   cw_*() work on a struct of the test.
  * Errors:   answers of requests as they are; everything else ends the test. */
@@ -312,8 +312,8 @@ static inline int cw_flush(struct cow_world *c)
     return cw_io(c, BLK_FLUSH, 0, 0, NULL, 0);
 }
 
-/* Lets go of the layer as a killed process does: no clean stop, nothing written. What is under way
- * in the ring ends first (flock sees to that in real life). */
+/* Lets go of the layer as a killed process does: no clean stop, nothing written. What is under
+ * way in the ring ends first (flock sees to that in real life). */
 static inline void cw_drop(struct cow_world *c)
 {
     for (unsigned k = 0; k < BLK_MAX_FROZEN; k++) {

@@ -1,8 +1,9 @@
 #include "blk/blk_cow_int.h"
 
-/* DISCARD and ZEROES on a volume whose pages have states: whole pages become MAP_ZERO. What the file
- * held of them is punched afterwards, in an encrypted volume only when that is durable: a hole there
- * reads as garbage, and a durable map that still says "written" would show it after a power cut. */
+/* DISCARD and ZEROES on a volume whose pages have states: whole pages become MAP_ZERO. What
+ * the file held of them is punched afterwards, in an encrypted volume only when that is
+ * durable: a hole there reads as garbage, and a durable map that still says "written" would
+ * show it after a power cut. */
 
 static uint64_t first_page(const struct blk_req *r)
 {
@@ -29,8 +30,8 @@ static void finish(struct cow_op *op)
     }
 }
 
-/* The ragged ends of ZEROES; their pages are in the file (cow_ready_to_write() saw to it), or were
- * zeros all along. */
+/* The ragged ends of ZEROES; their pages are in the file (cow_ready_to_write() saw to it), or
+ * were zeros all along. */
 static void edges(struct cow_op *op)
 {
     struct cow *l = op->l;

@@ -1,10 +1,11 @@
-/* blk_map_int.h — the map of a volume: durable pages and a journal in a file, and the run-time map,
- *                 a shared mapping in which every mark is one atomic store.
+/* blk_map_int.h — the map of a volume: durable pages and a journal in a file, and the run-time
+ *                 map, a shared mapping in which every mark is one atomic store.
  * Not here: when marks are set and written (blk_cow*.c); inside the room only.
  * Threads:  marks (map_mark_*(), map_flag()) from any thread; everything else the owner.
  * Memory:   map_open() gives. Descriptors are the caller's.
  * Errors:   -EINVAL "BadMap": the file is not a sound map and is not used; -EIO.
- * Format:   docs/formats/volume-map.md. A durable page holds MAP_PAYLOAD bytes of one run-time area.
+ * Format:   docs/formats/volume-map.md. A durable page holds MAP_PAYLOAD bytes of one run-time
+ * area.
  *
  * A change is: flag the durable page as changed, then change the area. A sweep moves flags from
  * 'changed' to 'writing', copies the pages, makes them durable, clears 'writing'. So at any
@@ -34,8 +35,8 @@
 #define MAP_BLOCK_PAGES   (BLK_BLOCK / BLK_PAGE)   /* 128 */
 #define MAP_REGION_BLOCKS (BLK_REGION / BLK_BLOCK) /* 128 */
 
-/* States of a page, two bits: bit 0 known (the source is not needed), bit 1 written (the file has
- * it). 2 does not occur. */
+/* States of a page, two bits: bit 0 known (the source is not needed), bit 1 written (the file
+ * has it). 2 does not occur. */
 enum map_state { MAP_ABSENT = 0, MAP_ZERO = 1, MAP_DATA = 3 };
 
 enum { MAP_HAS_STATES = 1, MAP_ENCRYPTED = 2 }; /* flags of the file */
@@ -172,7 +173,8 @@ static inline uint64_t map_n_blocks(uint64_t size)
 MUST_CHECK int map_open(int map_fd, int run_fd, const char *boot, struct fault_fs *fs,
                         uint64_t size, struct blk_map **ret, struct err *err);
 void map_close(struct blk_map *m);
-/* Clean stop or not: writes everything that is flagged, by whole calls; durable when it returns. */
+/* Clean stop or not: writes everything that is flagged, by whole calls; durable when it
+ * returns. */
 MUST_CHECK int map_write_all(struct blk_map *m, struct err *err);
 /* Clean stop: dirt and suspects as they are, then everything, then the mark. */
 MUST_CHECK int map_stop(struct blk_map *m, struct err *err);
@@ -204,9 +206,9 @@ uint64_t map_next_bit(const _Atomic uint64_t *w, uint64_t i, uint64_t end);
 struct map_aside map_aside_get(const struct blk_map *m, uint32_t slot);
 void map_aside_put(struct blk_map *m, uint32_t slot, const struct map_aside *a);
 
-/* A sweep: moves the flags (then the caller waits until no marker is half way), then rounds until
- * one says that it is the last. 'buf' (MAP_JOURNAL_SIZE) becomes a journal entry of n pages; 0:
- * nothing to write. The head goes with the last round, and only if 'with_head'. */
+/* A sweep: moves the flags (then the caller waits until no marker is half way), then rounds
+ * until one says that it is the last. 'buf' (MAP_JOURNAL_SIZE) becomes a journal entry of n
+ * pages; 0: nothing to write. The head goes with the last round, and only if 'with_head'. */
 void map_sweep(struct blk_map *m);
 unsigned map_round(struct blk_map *m, void *buf, bool with_head, bool *ret_is_last);
 /* The entry is durable: clears 'writing', notes what is safe and open now. */
