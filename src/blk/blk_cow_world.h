@@ -1,6 +1,6 @@
-/* blk_cow_world.h — a volume of test: files in a folder, a source, a store, the layer above
- *                  them, and ends of its life (close, kill -9, power cut); for *_test.c of
- * this room only. Not here: anything a service links.
+/* blk_cow_world.h — a volume of test: files in a folder, a source, a store, the layer above them,
+ *                   and ends of its life (close, kill -9, power cut); for *_test.c of this room.
+ * Not here: anything a service links.
  * Threads:  the thread that made the world; its queue is the owner's and the guest's.
  * Memory:   cw_*() work on a struct of the test.
  * Errors:   answers of requests as they are; everything else ends the test. */
