@@ -88,8 +88,8 @@ struct config {
     size_t n_services;
     uint64_t vcpu_overcommit_burstable; /* t-types: vCPUs given out per CPU, default 4 */
     struct config_predastore predastore;
-    /* [nodes.NAME.viperblock]: what a guest sees of a full disk: false = its writes wait until there
-     * is room, true = they fail (ENOSPC). */
+    /* [nodes.NAME.viperblock]: what a guest sees of a full disk: false = its writes wait until
+     * there is room, true = they fail (ENOSPC). */
     bool is_full_reported;
     uint64_t uid_base; /* 0 = do not change users (tests); see docs/architecture.md */
 };

@@ -47,6 +47,7 @@ void bench_block_free(struct bench_block *b);
 /* Each run takes all patterns in another order, so that what happens to the machine meanwhile hits
  * all alike. */
 MUST_CHECK int bench_block_run(struct bench_block *b, struct err *err);
-/* A table for people; one JSON object: tag, machine, rows of {name, value, unit, target, ok, range}. */
+/* A table for people; one JSON object: tag, machine, rows of {name, value, unit, target, ok,
+ * range}. */
 void bench_block_text(const struct bench_block *b, struct buf *out);
 void bench_block_json(const struct bench_block *b, struct buf *out);
