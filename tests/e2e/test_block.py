@@ -296,6 +296,23 @@ class B_Images(Volumes):
         v = guest.describe()["BlockDeviceMappings"][0]["Ebs"]["VolumeId"]
         return os.stat(os.path.join(cloud.data, "viperblock", "volumes", v, "data")).st_blocks * 512
 
+    def test_22_image_with_a_reboot_has_what_was_not_synced(self):
+        g = Guest.launch()[0].ready()
+        image = None
+        try:
+            before = g.ssh("cat /proc/sys/kernel/random/boot_id; echo unsynced > /root/marker").split()[0]
+            image = self.ec2.create_image(InstanceId=g.id, Name="with-a-reboot")["ImageId"]
+            self.ec2.get_waiter("image_available").wait(ImageIds=[image], WaiterConfig=SLOW)
+            child = Guest.launch(ImageId=image)[0].ready()
+            self.assertEqual(child.ssh("cat /root/marker"), "unsynced")
+            child.terminate()
+            self.assertEqual(g.state(), "running")
+            self.assertNotEqual(g.ready().ssh("cat /proc/sys/kernel/random/boot_id"), before)
+        finally:
+            g.terminate()
+            if image:
+                self.ec2.deregister_image(ImageId=image, DeleteAssociatedSnapshots=True)
+
     def test_21_image_removed_while_its_guests_run(self):
         g = Guest.launch()[0].ready()
         g.ssh("echo here > /root/marker; sync")
