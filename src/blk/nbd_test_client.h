@@ -79,7 +79,7 @@ static inline void nbd_client_send(int fd, const void *p, size_t n)
     }
 }
 
-/* Big-endian numbers into 'b': pairs of value and size, until a size of 0. */
+/* A big-endian number into 'b'. */
 static inline void nbd_client_put(struct buf *b, uint64_t v, unsigned n)
 {
     for (unsigned i = n; i > 0; i--) {

@@ -8,6 +8,8 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
+LOG_MODULE("data");
+
 #define FD_LISTEN    3
 #define RINGS        64u
 #define RINGS_MAX    512u
@@ -33,7 +35,9 @@ int main(int argc, char **argv)
     struct err err = ERR_INIT;
     int rc = data_run(&p, argv[1], FD_LISTEN, (unsigned)n_rings, &err);
     if (rc != 0) {
-        fprintf(stderr, "%s\n", err.msg);
+        /* The kernel may count rings as locked memory. */
+        log_error("data.failed", KV_CSTR("name", argv[1]), KV_U64("rings", n_rings),
+                  KV_ERR(&err));
     }
     _exit(rc == 0
               ? 0
