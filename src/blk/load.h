@@ -5,8 +5,8 @@
  * Errors:   -EINVAL "BadPattern"; what io_uring and the file answer: "LoadFailed".
  *
  * Latency of a request is from its submission to the moment its completion is seen, as a guest
- * would see it. Targets are opened O_DIRECT and must be fully written before (load_fill()), or reads
- * of holes would be measured. */
+ * would see it. Targets are opened O_DIRECT and must be fully written before (load_fill()), or
+ * reads of holes would be measured. */
 #pragma once
 #include "base/err.h"
 #include <stdbool.h>
