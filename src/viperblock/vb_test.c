@@ -484,6 +484,7 @@ static void check_after_kill(const char *dir)
     assert_int_equal(kv_list(e.kv, e.a, STR("claim/imagename/"), STR_NONE, 0, &l, &err), 0);
     assert_int_equal(l.n, n_images);
     env_stop(&e);
+    env_end_processes(&e); /* none is left behind that holds on to the test's output */
 }
 
 static void killed_at_random_points(void **state)
