@@ -381,7 +381,8 @@ static void uploads_go_with_their_bucket_together(void **state)
     assert_ok(&w, ostore_bucket_delete(w.s, STR("films"), 0, &w.err));
     ostore_stats(w.s, &after);
     assert_int_equal(after.n_uploads, 0);
-    assert_in_range(after.n_syncs - before.n_syncs, 2, 60);
+    /* One each would be as many as there are; how many meet in one batch is chance. */
+    assert_in_range(after.n_syncs - before.n_syncs, 2, UPLOADS / 5);
     world_done(&w);
 }
 
