@@ -84,6 +84,8 @@ static const struct good goods[] = {
      "", "vmdk"},
 };
 
+#define BLOCK (512u << 10)
+
 static void formats(void **state)
 {
     struct env *e = *state;
@@ -101,8 +103,9 @@ static void formats(void **state)
         assert_non_null(im);
         struct stat st;
         assert_int_equal(stat(data, &st), 0);
-        assert_int_equal(st.st_size, im->size);
-        assert_int_equal(st.st_size % 512, 0);
+        /* A base is read in blocks of snapshots: the last one is whole. */
+        assert_int_equal(st.st_size, (im->size + BLOCK - 1) / BLOCK * BLOCK);
+        assert_int_equal(im->size % 512, 0);
         bool is_odd = access(tmpdir_path(&tmp, "disk.odd", odd), F_OK) == 0;
         if (strcmp(goods[i].name, "raw of odd size") != 0 &&
             !same_bytes(is_odd ? odd : disk, data)) {
