@@ -1,11 +1,11 @@
 #include "ostore/body.h"
 
+#include "base/bytes.h"
 #include "base/rand.h"
 #include "crypto/aead.h"
 #include "crypto/crc.h"
 #include "crypto/secret.h"
 #include "ostore/body_int.h"
-#include "ostore/bytes.h"
 
 #include <assert.h>
 #include <errno.h>

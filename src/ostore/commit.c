@@ -1,8 +1,8 @@
 #include "ostore/ostore_int.h"
 
+#include "base/bytes.h"
 #include "base/log.h"
 #include "crypto/digest.h"
-#include "ostore/bytes.h"
 #include "ostore/waiter.h"
 #include <assert.h>
 #include <errno.h>

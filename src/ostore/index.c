@@ -1,7 +1,7 @@
 #include "ostore/index.h"
 
+#include "base/bytes.h"
 #include "base/rand.h"
-#include "ostore/bytes.h"
 #include "ostore/record_int.h"
 #include <errno.h>
 

@@ -1,6 +1,6 @@
 #include "ostore/index_tx.h"
 
-#include "ostore/bytes.h"
+#include "base/bytes.h"
 #include <errno.h>
 
 /* A blind replay does not look at what it replaces. So parts of completed uploads whose object was

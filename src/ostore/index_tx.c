@@ -1,6 +1,6 @@
 #include "ostore/index_tx.h"
 
-#include "ostore/bytes.h"
+#include "base/bytes.h"
 #include "ostore/oindex_int.h"
 #include <errno.h>
 

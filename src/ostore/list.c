@@ -1,6 +1,6 @@
 #include "ostore/ostore_int.h"
 
-#include "ostore/bytes.h"
+#include "base/bytes.h"
 #include "ostore/oindex_int.h"
 #include "ostore/record_int.h"
 #include <errno.h>

@@ -1,8 +1,8 @@
 #include "ostore/olog_frame.h"
 
+#include "base/bytes.h"
 #include "base/num.h"
 #include "crypto/crc.h"
-#include "ostore/bytes.h"
 #include <errno.h>
 #include <stdio.h>
 

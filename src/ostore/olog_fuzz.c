@@ -4,8 +4,8 @@
  * delivered is whole, in order, and the same both times. */
 #include "ostore/olog_int.h"
 
+#include "base/bytes.h"
 #include "crypto/crc.h"
-#include "ostore/bytes.h"
 #include <assert.h>
 #include <errno.h>
 

@@ -1,9 +1,9 @@
 #include "ostore/olog.h"
 
+#include "base/bytes.h"
 #include "base/file.h"
 #include "base/test.h"
 #include "base/time.h"
-#include "ostore/bytes.h"
 #include "ostore/olog_int.h"
 #include "ostore/olog_world.h"
 #include <errno.h>

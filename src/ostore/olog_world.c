@@ -1,8 +1,8 @@
 #include "ostore/olog_world.h"
 
+#include "base/bytes.h"
 #include "base/test.h"
 #include "base/time.h"
-#include "ostore/bytes.h"
 #include <dirent.h>
 #include <errno.h>
 #include <ftw.h>

@@ -1,6 +1,6 @@
 #include "ostore/record_int.h"
 
-#include "ostore/bytes.h"
+#include "base/bytes.h"
 #include <errno.h>
 
 int orec_sum_size(uint32_t alg)

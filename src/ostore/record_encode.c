@@ -1,6 +1,6 @@
 #include "ostore/record_int.h"
 
-#include "ostore/bytes.h"
+#include "base/bytes.h"
 #include <errno.h>
 
 /* Bytes of one field are added piece by piece; its size is put in at the end. */

@@ -1,7 +1,7 @@
 #include "ostore/shard_int.h"
 
+#include "base/bytes.h"
 #include "crypto/crc.h"
-#include "ostore/bytes.h"
 
 #include <errno.h>
 #include <fcntl.h>

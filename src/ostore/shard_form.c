@@ -1,10 +1,10 @@
 #include "ostore/shard_form.h"
 
+#include "base/bytes.h"
 #include "codec/hex.h"
 #include "crypto/crc.h"
 #include "erasure/layout.h"
 #include "erasure/rs.h"
-#include "ostore/bytes.h"
 #include "ostore/shard.h"
 
 #include <errno.h>

@@ -1,10 +1,10 @@
 /* Header, footer and name of a shard, the key ring, the place of healing: the first byte
  * chooses. Its high bit: the checksum is made to fit, so that what lies behind it is reached.
  * Accepted means: what is written of it is the very same bytes. */
+#include "base/bytes.h"
 #include "codec/hex.h"
 #include "crypto/crc.h"
 #include "ostore/body_int.h"
-#include "ostore/bytes.h"
 #include "ostore/heal_int.h"
 #include "ostore/shard_form.h"
 #include <assert.h>

@@ -1,8 +1,8 @@
 #include "snap/snap_log.h"
 
+#include "base/bytes.h"
 #include "base/rand.h"
 #include "crypto/crc.h"
-#include "snap/snap_bytes.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,8 +31,8 @@ struct record {
 static uint32_t record_crc(uint64_t salt, uint64_t index, const uint8_t *p)
 {
     uint8_t seed[16];
-    snap_put64(seed, salt);
-    snap_put64(seed + 8, index);
+    put_u64(seed, salt);
+    put_u64(seed + 8, index);
     uint64_t crc = crc_add(CRC_32C, 0, str_n((const char *)seed, sizeof(seed)));
     return (uint32_t)crc_add(CRC_32C, crc, str_n((const char *)p + 4, RECORD - 4));
 }
@@ -40,19 +40,19 @@ static uint32_t record_crc(uint64_t salt, uint64_t index, const uint8_t *p)
 static void record_encode(uint64_t salt, uint64_t index, const struct record *r, uint8_t *p)
 {
     memset(p, 0, RECORD);
-    snap_put32(p + 4, r->type);
-    snap_put64(p + 8, r->block);
-    snap_put64(p + 16, r->n_synced);
+    put_u32(p + 4, r->type);
+    put_u64(p + 8, r->block);
+    put_u64(p + 16, r->n_synced);
     memcpy(p + 24, r->name, SNAP_NAME);
-    snap_put32(p, record_crc(salt, index, p));
+    put_u32(p, record_crc(salt, index, p));
 }
 
 static bool record_decode(uint64_t salt, uint64_t index, const uint8_t *p, struct record *r)
 {
     *r = (struct record){
-        .type = snap_get32(p + 4), .block = snap_get64(p + 8), .n_synced = snap_get64(p + 16)};
+        .type = get_u32(p + 4), .block = get_u64(p + 8), .n_synced = get_u64(p + 16)};
     memcpy(r->name, p + 24, SNAP_NAME);
-    return snap_get32(p) == record_crc(salt, index, p) && r->n_synced <= index &&
+    return get_u32(p) == record_crc(salt, index, p) && r->n_synced <= index &&
            (r->type == SNAP_LOG_BLOCK || r->type == SNAP_LOG_PAGE);
 }
 
@@ -60,7 +60,7 @@ static uint32_t head_crc(const uint8_t *p)
 {
     uint8_t copy[HEAD];
     memcpy(copy, p, sizeof(copy));
-    snap_put32(copy + 20, 0);
+    put_u32(copy + 20, 0);
     return (uint32_t)crc_add(CRC_32C, 0, str_n((const char *)copy, sizeof(copy)));
 }
 
@@ -135,9 +135,9 @@ int snap_log_create(struct snap_log *l, struct fault_fs *fs, int dir, const char
     memcpy(head, magic, sizeof(magic));
     l->salt = rand_u64();
     l->begin = records_begin(b.n - HEAD);
-    snap_put64(head + 8, l->salt);
-    snap_put32(head + 16, (uint32_t)(b.n - HEAD));
-    snap_put32(head + 20, head_crc(head));
+    put_u64(head + 8, l->salt);
+    put_u32(head + 16, (uint32_t)(b.n - HEAD));
+    put_u32(head + 20, head_crc(head));
     memcpy(b.p, head, HEAD);
     buf_add(&b, str_n(zeros, (size_t)(l->begin - b.n)));
     snprintf(new_name, sizeof(new_name), "%s.new", name);
@@ -157,9 +157,9 @@ static int open_base(struct snap_log *l, struct snap_manifest *ret, struct err *
     if (n < 0) {
         return io_error(err, (int)n, "read");
     }
-    size_t size = snap_get32(head + 16);
+    size_t size = get_u32(head + 16);
     if (n != HEAD || memcmp(head, magic, sizeof(magic)) != 0 ||
-        snap_get32(head + 20) != head_crc(head) || size > SNAP_MANIFEST_MAX) {
+        get_u32(head + 20) != head_crc(head) || size > SNAP_MANIFEST_MAX) {
         return damaged(err, "no head");
     }
     AUTO_FREE char *p = malloc(size + 1);
@@ -175,7 +175,7 @@ static int open_base(struct snap_log *l, struct snap_manifest *ret, struct err *
         return r == -ENOMEM ? fail(err, r, "NoMemory", "no memory for an upload")
                             : damaged(err, "no beginning");
     }
-    l->salt = snap_get64(head + 8);
+    l->salt = get_u64(head + 8);
     l->begin = records_begin(size);
     return 0;
 }

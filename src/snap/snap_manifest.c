@@ -1,8 +1,8 @@
 #include "snap/snap_manifest.h"
 
+#include "base/bytes.h"
 #include "crypto/digest.h"
 #include "snap/snap_block.h"
-#include "snap/snap_bytes.h"
 #include "snap/snap_names.h"
 
 #include <errno.h>
@@ -63,18 +63,18 @@ void snap_manifest_encode(const struct snap_manifest *m, struct buf *out)
     memcpy(head, magic, sizeof(magic));
     head[4] = VERSION;
     head[5] = i->is_encrypted ? FLAG_ENCRYPTED : 0;
-    snap_put64(head + 8, i->size);
-    snap_put64(head + 16, i->n_blocks);
-    snap_put64(head + 24, i->n_new);
+    put_u64(head + 8, i->size);
+    put_u64(head + 16, i->n_blocks);
+    put_u64(head + 24, i->n_new);
     memcpy(head + 32, i->id, sizeof(i->id));
     memcpy(head + 56, i->account, sizeof(i->account));
     memcpy(head + 72, i->parent, sizeof(i->parent));
-    snap_put32(head + 96, (uint32_t)m->n_pages);
+    put_u32(head + 96, (uint32_t)m->n_pages);
     buf_add(out, str_n((const char *)head, sizeof(head)));
     for (size_t k = 0; k < m->n_pages; k++) {
         uint8_t ref[SNAP_MANIFEST_REF];
         memcpy(ref, m->pages[k].name, SNAP_NAME);
-        snap_put32(ref + SNAP_NAME, m->pages[k].n_stored);
+        put_u32(ref + SNAP_NAME, m->pages[k].n_stored);
         buf_add(out, str_n((const char *)ref, sizeof(ref)));
     }
     if (buf_ok(out)) {
@@ -99,9 +99,9 @@ static bool get_text(const uint8_t *p, size_t n, char *ret)
 static int decode_head(const uint8_t *p, struct snap_info *i)
 {
     static const uint8_t zero[28];
-    *i = (struct snap_info){.size = snap_get64(p + 8),
-                            .n_blocks = snap_get64(p + 16),
-                            .n_new = snap_get64(p + 24),
+    *i = (struct snap_info){.size = get_u64(p + 8),
+                            .n_blocks = get_u64(p + 16),
+                            .n_new = get_u64(p + 24),
                             .is_encrypted = p[5] & FLAG_ENCRYPTED};
     bool is_fine =
         memcmp(p, magic, sizeof(magic)) == 0 && p[4] == VERSION && !(p[5] & ~FLAG_ENCRYPTED) &&
@@ -118,7 +118,7 @@ static int decode_head(const uint8_t *p, struct snap_info *i)
 static bool decode_ref(const uint8_t *p, struct snap_page_ref *ref)
 {
     memcpy(ref->name, p, SNAP_NAME);
-    ref->n_stored = snap_get32(p + SNAP_NAME);
+    ref->n_stored = get_u32(p + SNAP_NAME);
     return ref->n_stored <= SNAP_PAGE_BLOCKS &&
            (ref->n_stored == 0) == snap_name_is_zero(ref->name);
 }
@@ -130,7 +130,7 @@ int snap_manifest_decode(struct str bytes, struct snap_manifest *ret)
     struct snap_info info;
     uint8_t sum[SHA256_SIZE];
     if (bytes.n < SNAP_MANIFEST_HEAD + sizeof(sum) || decode_head(p, &info) < 0 ||
-        snap_get32(p + 96) != snap_n_pages(info.size) ||
+        get_u32(p + 96) != snap_n_pages(info.size) ||
         bytes.n !=
             SNAP_MANIFEST_HEAD + snap_n_pages(info.size) * SNAP_MANIFEST_REF + sizeof(sum)) {
         return -EBADMSG;

@@ -2,11 +2,11 @@
  */
 #include "base/test.h"
 
+#include "base/bytes.h"
 #include "base/fault_sim.h"
 #include "base/rand.h"
 #include "codec/hex.h"
 #include "crypto/digest.h"
-#include "snap/snap_bytes.h"
 #include "snap/snap_head.h"
 #include "snap/snap_int.h"
 #include "testkit/tmpdir.h"

@@ -1,5 +1,5 @@
-/* bytes.h — little-endian numbers in the formats of this room.
- * Not here: numbers in text (base/num.h), big-endian ones of S3.
+/* bytes.h — little-endian numbers in the formats on disk.
+ * Not here: numbers in text (num.h), big-endian ones of S3.
  * Threads:  no state.
  * Memory:   none.
  * Errors:   none: the caller knows that the bytes are there. */
