@@ -191,6 +191,7 @@ static const struct form to_data[] = {
     [CTL_GIVE] = {sizeof(struct ctl_head), 0, 0, check_disk},
     [CTL_QUIT] = {sizeof(struct ctl_head), 0, 0, check_any},
     [CTL_SNAP_ABORT] = {sizeof(struct ctl_head), 0, 0, check_named_snap},
+    [CTL_ABSENT] = {sizeof(struct ctl_head), 0, 0, check_disk},
 };
 
 static const struct form from_data[] = {

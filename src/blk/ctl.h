@@ -68,6 +68,7 @@ enum ctl_op {
     CTL_QUIT, /* closes everything cleanly and exits */
     CTL_SNAP_ABORT, /* disk, snap: given up, its blocks are dirty again. -ENOENT as above; -EBUSY: a
                      * newer one stands on it */
+    CTL_ABSENT,     /* disk: RESULT.value = disk_n_absent() */
     /* data -> manager */
     CTL_WELCOME = 64, /* first, after each connect: pid, version; fd: memfd of CTL_N_SLOTS *
                        * BLK_BLOCK, made for this connection */

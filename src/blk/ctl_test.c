@@ -79,10 +79,10 @@ static union ctl_msg good(enum ctl_op op, size_t *ret_n_fds)
 }
 
 static const enum ctl_op all_ops[] = {
-    CTL_OPEN,   CTL_CLOSE, CTL_SERVE_VU,  CTL_SERVE_NBD, CTL_UNSERVE,    CTL_LIMITS,
-    CTL_GROW,   CTL_SNAP,  CTL_SNAP_READ, CTL_SNAP_END,  CTL_FETCHED,    CTL_STORED,
-    CTL_FILL,   CTL_STATE, CTL_GIVE,      CTL_QUIT,      CTL_SNAP_ABORT, CTL_WELCOME,
-    CTL_RESULT, CTL_FETCH, CTL_UPLOAD,    CTL_SNAP_DONE, CTL_DISK_STATE};
+    CTL_OPEN,    CTL_CLOSE,  CTL_SERVE_VU,  CTL_SERVE_NBD, CTL_UNSERVE,    CTL_LIMITS,
+    CTL_GROW,    CTL_SNAP,   CTL_SNAP_READ, CTL_SNAP_END,  CTL_FETCHED,    CTL_STORED,
+    CTL_FILL,    CTL_STATE,  CTL_GIVE,      CTL_QUIT,      CTL_SNAP_ABORT, CTL_ABSENT,
+    CTL_WELCOME, CTL_RESULT, CTL_FETCH,     CTL_UPLOAD,    CTL_SNAP_DONE,  CTL_DISK_STATE};
 
 static void test_what_is_right_passes_one_way_only(void **state)
 {
@@ -109,7 +109,7 @@ static void test_what_is_right_passes_one_way_only(void **state)
         other.h.magic ^= 1;
         assert_int_equal(ctl_check(&other, other.h.size, n_fds, is_from_data), -EPROTO);
     }
-    static const unsigned unknown[] = {0, 18, 63, 70, 65535};
+    static const unsigned unknown[] = {0, 19, 63, 70, 65535};
     for (size_t i = 0; i < ARRAY_LEN(unknown); i++) {
         union ctl_msg m = head((enum ctl_op)unknown[i], sizeof(struct ctl_head));
         assert_int_equal(ctl_check(&m, m.h.size, 0, false), -EPROTO);

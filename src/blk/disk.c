@@ -298,6 +298,20 @@ int disk_close(struct disk *d, struct err *err)
     return rc;
 }
 
+int disk_n_absent(struct disk *d, uint64_t *ret, struct err *err)
+{
+    struct blk_cow_stats st = {0};
+    if (d->cow) {
+        blk_cow_stats(d->cow, &st); /* before the sync, which then covers what was filled */
+    }
+    *ret = st.n_absent_pages;
+    if (disk_is_faulted(d)) {
+        return fail(err, -ESTALE, "VolumeFaulted", "the volume is faulted");
+    }
+    int rc = d->cow && st.n_absent_pages == 0 && !d->o.is_read_only ? flush(d) : 0;
+    return rc ? fail(err, rc, "SyncFailed", "syncing the volume: %s", strerror(-rc)) : 0;
+}
+
 struct blk_layer *disk_top(struct disk *d)
 {
     return d->top;

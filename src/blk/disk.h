@@ -39,6 +39,9 @@ MUST_CHECK int disk_close(struct disk *d,
 struct blk_layer *disk_top(struct disk *d);
 struct blk_layer *disk_cow(struct disk *d); /* NULL without a map */
 uint64_t disk_size(const struct disk *d);
+/* How many pages need the source, also after a power cut. With 0, everything else was synced before
+ * it was said: the source may go. Nothing under way in the caller, as for disk_close(). */
+MUST_CHECK int disk_n_absent(struct disk *d, uint64_t *ret, struct err *err);
 MUST_CHECK int disk_grow(struct disk *d, uint64_t size,
                          struct err *err); /* extends files, layers */
 bool disk_is_faulted(const struct disk *d);

@@ -114,6 +114,7 @@ static int work(struct data_req *r)
     case CTL_QUIT: return close_disk(r);
     case CTL_GROW: return disk_grow(r->d->disk, r->m->h.arg, &r->err);
     case CTL_FILL: return fill(r);
+    case CTL_ABSENT: return disk_n_absent(r->d->disk, &r->value, &r->err);
     case CTL_SNAP_READ: return data_snap_read(r);
     case CTL_SNAP_END:
     case CTL_SNAP_ABORT: return data_snap_end(r);

@@ -1,5 +1,6 @@
 #include "base/time.h"
 #include "blk/nbd_test_client.h"
+#include "blk/vu_client.h"
 #include "viperblock/data_world.h"
 #include <errno.h>
 #include <string.h>
@@ -150,6 +151,40 @@ static void test_more_misses_than_slots(void **state)
     dw_done(&w);
 }
 
+static bool has_state(struct dw *w)
+{
+    return w->disks[0].n_states > 0;
+}
+
+/* The manager forgets the source of a volume that is whole: pages that were never read would be
+ * lost. */
+static void test_a_disk_that_closes_is_not_whole(void **state)
+{
+    struct dw w;
+    struct ctl_result ret;
+    dw_init(&w);
+    dw_make(&w, 0, SIZE, true, SIZE, 0);
+    assert_int_equal(dw_open(&w, 0, NULL), 0);
+    assert_int_equal(dw_serve_vu(&w, 0), 0);
+    struct vu_client *c = NULL;
+    const struct vu_client_opts o = {
+        .path = w.disks[0].vu, .n_queues = 1, .queue_size = 64, .mem_size = MIB};
+    assert_int_equal(vu_client_new(&o, &c, NULL), 0);
+    assert_int_equal(dw_simple(&w, CTL_STATE, 0, 0), 0);
+    assert_true(dw_serve(&w, 60 * NS_PER_S, -1, has_state));
+    assert_int_equal(w.disks[0].state.cow.n_absent_pages, SIZE / 4096);
+    union ctl_msg m = dw_msg(CTL_ABSENT, 0);
+    assert_int_equal(dw_ask(&w, &m, NULL, 0, &ret), 0);
+    assert_int_equal(ret.value, SIZE / 4096);
+    assert_int_equal(dw_simple(&w, CTL_CLOSE, 0, 1), 0); /* the guest's end stays */
+    w.disks[0].n_states = 0;
+    assert_int_equal(dw_simple(&w, CTL_STATE, 0, 0), 0);
+    assert_true(dw_serve(&w, 60 * NS_PER_S, -1, has_state));
+    assert_int_equal(w.disks[0].state.cow.n_absent_pages, SIZE / 4096);
+    vu_client_free(c);
+    dw_done(&w);
+}
+
 static bool is_filled(struct dw *w)
 {
     return w->disks[0].n_states > 0 && w->disks[0].state.cow.n_absent_pages == 0;
@@ -164,6 +199,10 @@ static void test_the_filler_brings_the_rest(void **state)
     assert_int_equal(dw_simple(&w, CTL_FILL, 0, UINT64_C(1) << 30), 0);
     assert_true(dw_serve(&w, 20 * NS_PER_S, -1, is_filled));
     assert_int_equal(w.n_background, SIZE / BLK_BLOCK);
+    union ctl_msg m = dw_msg(CTL_ABSENT, 0);
+    struct ctl_result ret;
+    assert_int_equal(dw_ask(&w, &m, NULL, 0, &ret), 0);
+    assert_int_equal(ret.value, 0);
     w.store = DW_EIO; /* nobody is asked any more */
     int fd = dw_nbd(&w, 0);
     for (uint64_t off = 0; off < SIZE; off += MIB) {
@@ -488,6 +527,7 @@ int data_snap_tests(void)
         cmocka_unit_test(test_what_the_store_does_not_have_is_an_error_and_zeros_are_zeros),
         cmocka_unit_test(test_a_new_manager_is_asked_again),
         cmocka_unit_test(test_more_misses_than_slots),
+        cmocka_unit_test(test_a_disk_that_closes_is_not_whole),
         cmocka_unit_test(test_the_filler_brings_the_rest),
         cmocka_unit_test(test_a_snapshot_has_its_point_in_time),
         cmocka_unit_test(test_one_snapshot_after_another),

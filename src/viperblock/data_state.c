@@ -4,8 +4,11 @@
 
 void data_state_show(struct data_disk *d)
 {
-    struct ctl_state s = {.h = {.op = CTL_DISK_STATE, .disk = d->no}, .size = d->shown.size};
+    /* Of a disk that is closed, what was true when it was open. */
+    struct ctl_state s = d->shown;
+    s.h = (struct ctl_head){.op = CTL_DISK_STATE, .disk = d->no};
     memcpy(s.id, d->id, sizeof(s.id));
+    s.is_vu_connected = s.n_rings = 0;
     if (d->is_open) {
         s.size = disk_size(d->disk);
         s.is_faulted = disk_is_faulted(d->disk);

@@ -279,7 +279,22 @@ static int drop_source(struct vb *vb, struct arena *a, const struct volume *v, s
     struct vol *vol = vol_take(vb->vols, v->account, v->id);
     int rc = vol_meta_load(vb, a, v->id, &m, err);
     struct volume_meta was = m;
-    if (rc == 0 && (m.base.n > 0 || m.source_id.n > 0)) {
+    struct proc_answer answer = {.n_fds = 0};
+    union ctl_msg msg = {.h = {.op = CTL_ABSENT}};
+    /* What was seen may be old. It is asked, and what it filled is durable when it says 0. */
+    if (rc == 0 && vol_is_open(vb->vols, vol)) {
+        rc = vol_call(vb->vols, vol, &msg, CALL_NS, &answer, err);
+    } else {
+        answer.result.value = 1;
+    }
+    for (size_t i = 0; i < answer.n_fds; i++) {
+        close(answer.fds[i]); /* of a process that was taken over: none belongs to this */
+    }
+    if (rc != 0 || answer.result.value > 0) {
+        vol_give(vb->vols, vol);
+        return rc;
+    }
+    if (m.base.n > 0 || m.source_id.n > 0) {
         m.base = m.source_id = m.source_account = STR("");
         m.source_size = 0;
         rc = vol_meta_save(vb, &m, err);
