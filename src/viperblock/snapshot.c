@@ -88,6 +88,11 @@ bool snap_has_failed(struct vb *vb, struct arena *a, struct str account, struct 
     return has_state(vb, a, account, id, "error");
 }
 
+bool snap_is_deleted(struct vb *vb, struct arena *a, struct str account, struct str id)
+{
+    return has_state(vb, a, account, id, "deleted");
+}
+
 /* --- removal
  * -------------------------------------------------------------------------------- */
 

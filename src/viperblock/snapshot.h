@@ -33,6 +33,7 @@ MUST_CHECK int snap_job_completed(struct snap_job *j, const struct snap_info *in
 /* True when the record says so; for snapshots that others depend on. */
 bool snap_is_completed(struct vb *vb, struct arena *a, struct str account, struct str id);
 bool snap_has_failed(struct vb *vb, struct arena *a, struct str account, struct str id);
+bool snap_is_deleted(struct vb *vb, struct arena *a, struct str account, struct str id);
 
 /* One step; the snapshot is not in the store yet. */
 int snapshot_volume_step(struct snap_job *j, struct snap_store *store);

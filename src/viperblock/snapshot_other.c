@@ -115,8 +115,9 @@ int snapshot_copy_step(struct snap_job *j, struct snap_store *store)
     if (rc != 0) {
         return rc;
     }
-    if (!snap_is_completed(j->vb, j->a, from_account(s), s->from_id)) {
-        return 0; /* touched when it is */
+    if (!snap_is_completed(j->vb, j->a, from_account(s), s->from_id) &&
+        !snap_is_deleted(j->vb, j->a, from_account(s), s->from_id)) {
+        return 0; /* touched when it is; of a deleted one the store knows what is left */
     }
     long_start(j, copy_work);
     return 0;

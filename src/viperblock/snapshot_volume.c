@@ -331,7 +331,10 @@ static int check_parent(struct snap_job *j, const struct frozen_meta *f)
     if (snap_has_failed(j->vb, j->a, j->spec->account, f->parent)) {
         return -ENOENT;
     }
-    /* Without a record it is a root that is kept: the store knows. */
+    /* Removed, its record still there or not: it is a root that is kept, and the store knows. */
+    if (snap_is_deleted(j->vb, j->a, j->spec->account, f->parent)) {
+        return 0;
+    }
     return vb_get_exists(j->vb, key_spec(j->a, "snapshot", j->spec->account, f->parent))
                ? -EAGAIN
                : 0;

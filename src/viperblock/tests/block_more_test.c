@@ -516,6 +516,35 @@ static void a_store_that_is_away_is_waited_for(void **state)
     world_close(&w, VOL2, INSTANCE, &reader.d);
 }
 
+/* Its parent is gone, and the gateway has not forgotten it yet: the root that the store keeps is
+ * parent enough. */
+static void an_increment_does_not_wait_for_a_deleted_snapshot(void **state)
+{
+    (void)state;
+    snapshot_of_disk(SNAP1, false);
+    struct snapshot s = world_snapshot_rec(SNAP1, VOL1);
+    s.want = STR("deleted");
+    s.generation = 2;
+    world_put_snapshot(&w, &s);
+    world_wait_snapshot(&w, SNAP1, "deleted");
+    world_snapshot(&w, SNAP2, VOL1);
+    struct volume r = from_snapshot(VOL2, SNAP2);
+    world_put_volume(&w, &r);
+    world_wait_volume(&w, VOL2, "available");
+    equals(VOL2);
+    /* what is a copy of nothing says so */
+    s = world_snapshot_rec("snap-00000000000000003", VOL1);
+    s.want = STR("deleted");
+    world_put_snapshot(&w, &s);
+    world_wait_snapshot(&w, "snap-00000000000000003", "deleted");
+    struct snapshot t = world_snapshot_rec("snap-00000000000000004", "vol-ffffffff");
+    t.source = STR("copy");
+    t.from_id = STR("snap-00000000000000003");
+    t.from_account = STR(ACCOUNT);
+    world_put_snapshot(&w, &t);
+    world_wait_snapshot(&w, "snap-00000000000000004", "error");
+}
+
 /* More at once than the maps can hold, deleted before they are done, their volume too: what was
  * asked for first is done first, and nothing is left. */
 static void many_snapshots_at_once(void **state)
@@ -631,6 +660,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(a_base_goes_when_its_readers_are_filled, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_store_that_is_away_is_waited_for, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_increment_does_not_wait_for_a_deleted_snapshot,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(many_snapshots_at_once, setup, teardown),
         cmocka_unit_test_setup_teardown(checks_tell, setup, teardown),
     };
