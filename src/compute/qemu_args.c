@@ -11,6 +11,7 @@
 #define N_PORTS         (GM_N_DISKS + GM_N_NICS)
 #define NBD_RECONNECT_S 3600u /* how long requests of a guest wait for the block service */
 #define NBD_OPEN_S      20u
+#define TCG_CODE_MIB    128u
 
 struct machine {
     const char *arch, *program, *kvm_machine, *tcg_machine, *kvm_cpu, *tcg_cpu;
@@ -46,8 +47,8 @@ void qemu_machine(const char *arch, bool is_kvm, char *ret, size_t size, const c
 {
     const struct machine *m = machine_of(arch);
     assert(m);
-    (void)snprintf(ret, size, "%s,accel=%s", is_kvm ? m->kvm_machine : m->tcg_machine,
-                   is_kvm ? "kvm" : "tcg");
+    (void)snprintf(ret, size, "%s%s", is_kvm ? m->kvm_machine : m->tcg_machine,
+                   is_kvm ? ",accel=kvm" : "");
     *ret_cpu = is_kvm ? m->kvm_cpu : m->tcg_cpu;
 }
 
@@ -296,6 +297,10 @@ static void add_machine(struct args *x, const struct qemu_launch *l, const struc
     qemu_machine(m->arch, l->is_kvm, machine, sizeof(machine), &cpu);
     ARG(x, "-machine");
     ARG(x, "%s,memory-backend=mem%s", machine, l->is_uefi ? ",pflash0=code,pflash1=vars" : "");
+    if (!l->is_kvm) { /* translated code takes up to 1 GiB beside the guest's memory otherwise */
+        ARG(x, "-accel");
+        ARG(x, "tcg,tb-size=%u", TCG_CODE_MIB);
+    }
     ARG(x, "-cpu");
     ARG(x, "%s", cpu);
     ARG(x, "-smp");

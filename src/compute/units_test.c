@@ -232,7 +232,7 @@ static void test_command_line(void **state)
         const char *option, *part;
     } want[] = {
         {"-machine", "q35"},
-        {"-machine", "accel=tcg"},
+        {"-accel", "tcg,tb-size=128"},
         {"-machine", "memory-backend=mem"},
         {"-cpu", "max"},
         {"-object", "memory-backend-memfd,id=mem,size=1024M,share=on"},
