@@ -56,7 +56,8 @@ struct guest_disk {
     char path[108];      /* of its socket, when this process had it made */
     uint64_t size;       /* bytes, as the block service says */
     uint64_t shown_size; /* as QEMU was told last; 0 = not known */
-    uint64_t retry_ns;
+    uint64_t retry_ns;   /* not before: opening, closing, plugging */
+    uint64_t ask_ns;     /* not before: the guest is asked again to let it go */
     unsigned n_tries;
 };
 

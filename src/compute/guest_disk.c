@@ -293,7 +293,7 @@ static void step_unwanted(struct guest *g, struct guest_disk *d, uint64_t now_ns
     bool is_busy = g->mon.is_busy[d->slot] != 0;
     if (d->state != DISK_DETACHING && d->state != DISK_BUSY) {
         set_state(g, d, DISK_DETACHING, "");
-        d->retry_ns = 0;
+        d->retry_ns = d->ask_ns = 0;
     } else if (is_busy != (d->state == DISK_BUSY)) {
         set_state(g, d, is_busy ? DISK_BUSY : DISK_DETACHING,
                   is_busy ? "the guest refused to let it go" : "");
@@ -304,8 +304,9 @@ static void step_unwanted(struct guest *g, struct guest_disk *d, uint64_t now_ns
         give_back(g, d, now_ns); /* the block service answers with errors from then on */
     } else if (is_by_force || d->is_cut) {
         (void)guest_command(g, GM_OP_DISK_CUT, &args);
-    } else if (now_ns >= d->retry_ns && guest_command(g, GM_OP_DISK_DEL, &args)) {
-        d->retry_ns = now_ns + g->c->o.detach_ns;
+    } else if (now_ns >= d->retry_ns && now_ns >= d->ask_ns &&
+               guest_command(g, GM_OP_DISK_DEL, &args)) {
+        d->ask_ns = now_ns + g->c->o.detach_ns;
     }
 }
 
