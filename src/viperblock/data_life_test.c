@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
@@ -100,8 +101,23 @@ static void test_answers_without_a_question_change_nothing(void **state)
     dw_done(&w);
 }
 
-/* It asks a lot and reads nothing: what waits for it is bounded, guests do not notice, and when it
- * reads, all is there. */
+static uint64_t cpu_ticks(pid_t pid)
+{
+    char path[64];
+    AUTO_FREE char *text = NULL;
+    size_t n = 0;
+    unsigned long user = 0, system = 0;
+    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    assert_int_equal(file_read(path, 65536, &text, &n, NULL), 0);
+    assert_int_equal(sscanf(strrchr(text, ')'),
+                            ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
+                            &system),
+                     2);
+    return user + system;
+}
+
+/* It asks a lot and reads nothing: what waits for it is bounded (beside what two sockets hold),
+ * costs nothing, guests do not notice, and when it reads, all is there. */
 static void test_a_slow_manager_is_waited_for(void **state)
 {
     struct dw w;
@@ -113,14 +129,20 @@ static void test_a_slow_manager_is_waited_for(void **state)
     for (; n_sent < 20000; n_sent++) {
         union ctl_msg m = dw_msg(CTL_STATE, 0);
         m.h.seq = 500000 + n_sent;
-        if (ctl_send(w.fd, &m, NULL, 0) != 0) {
-            usleep(20000);
-            if (ctl_send(w.fd, &m, NULL, 0) != 0) {
-                break; /* it does not take more: what it holds is bounded */
-            }
+        struct pollfd p = {.fd = w.fd, .events = POLLOUT};
+        if (ctl_send(w.fd, &m, NULL, 0) != 0 &&
+            (poll(&p, 1, 700) == 0 || ctl_send(w.fd, &m, NULL, 0) != 0)) {
+            break; /* it does not take more */
         }
     }
-    assert_in_range(n_sent, 100, 19999);
+    assert_in_range(n_sent, 100, 4096);
+    bool is_quiet = false;
+    for (unsigned i = 0; !is_quiet && i < 200; i++) {
+        uint64_t ticks = cpu_ticks(w.pid);
+        usleep(300000);
+        is_quiet = cpu_ticks(w.pid) - ticks <= (uint64_t)sysconf(_SC_CLK_TCK) / 10;
+    }
+    assert_true(is_quiet);
     memset(b, 's', sizeof(b));
     for (unsigned i = 0; i < 50; i++) { /* not through dw_nbd_io(): the manager sleeps */
         dw_nbd_start(nbd, NBD_CMD_WRITE, 0, sizeof(b), b);
@@ -132,7 +154,7 @@ static void test_a_slow_manager_is_waited_for(void **state)
         int fds[CTL_MAX_FDS];
         size_t n = 0;
         struct pollfd p = {.fd = w.fd, .events = POLLIN};
-        assert_int_equal(poll(&p, 1, 10000), 1);
+        assert_int_equal(poll(&p, 1, 60000), 1);
         assert_int_equal(ctl_recv(w.fd, true, &m, fds, &n), 0);
         if (m.h.op == CTL_RESULT) {
             assert_int_equal(m.h.seq, 500000 + n_results);
@@ -140,6 +162,52 @@ static void test_a_slow_manager_is_waited_for(void **state)
         }
     }
     close(nbd);
+    dw_done(&w);
+}
+
+/* Requests for a disk that is busy wait in its queue, and so many only. */
+static void test_requests_under_way_are_bounded(void **state)
+{
+    enum { N = 300, BOUND = 256 };
+    struct dw w;
+    union ctl_msg m;
+    int fds[CTL_MAX_FDS];
+    size_t n = 0;
+    unsigned n_refused = 0;
+    dw_init(&w);
+    dw_make(&w, 0, SIZE, true, 0, 0);
+    AUTO_FD data = open(w.disks[0].data, O_RDWR | O_CLOEXEC);
+    assert_int_equal(flock(data, LOCK_EX), 0); /* the disk is being opened for a while */
+    dw_open_msg(&w, 0, &m, fds, &n);
+    m.h.seq = 1;
+    assert_int_equal(ctl_send(w.fd, &m, fds, n), 0);
+    for (size_t i = 0; i < n; i++) {
+        close(fds[i]);
+    }
+    for (unsigned i = 0; i < N; i++) {
+        m = dw_msg(CTL_FILL, 0);
+        m.h.seq = 2 + i;
+        int rc = -EAGAIN;
+        for (unsigned k = 0; rc == -EAGAIN && k < 60000; k++) {
+            rc = ctl_send(w.fd, &m, NULL, 0);
+            usleep(rc == -EAGAIN ? 1000 : 0);
+        }
+        assert_int_equal(rc, 0);
+    }
+    for (unsigned got = 0; got < N + 1;) { /* each has its answer */
+        struct pollfd p = {.fd = w.fd, .events = POLLIN};
+        assert_int_equal(poll(&p, 1, 60000), 1);
+        assert_int_equal(ctl_recv(w.fd, true, &m, fds, &n), 0);
+        got += m.h.op == CTL_RESULT;
+        if (m.h.op == CTL_RESULT && m.h.rc == -EBUSY && m.h.seq > 1) {
+            assert_string_equal(m.result.name, "TooManyRequests");
+            assert_true(m.h.seq > BOUND);
+            n_refused++;
+        }
+    }
+    assert_int_equal(n_refused, N + 1 - BOUND);
+    assert_int_equal(flock(data, LOCK_UN), 0);
+    assert_int_equal(dw_open(&w, 0, NULL), 0); /* and it is as before */
     dw_done(&w);
 }
 
@@ -318,6 +386,7 @@ int data_life_tests(void)
         cmocka_unit_test(test_garbage_ends_the_connection_and_nothing_else),
         cmocka_unit_test(test_answers_without_a_question_change_nothing),
         cmocka_unit_test(test_a_slow_manager_is_waited_for),
+        cmocka_unit_test(test_requests_under_way_are_bounded),
         cmocka_unit_test(test_sockets_are_given_back),
         cmocka_unit_test(test_it_runs_with_nothing),
         cmocka_unit_test(test_sigterm_is_a_clean_end_and_the_manager_s_death_is_none),
