@@ -8,11 +8,9 @@ client's does not count. Medians of the rounds and their range. Needs wrk, nginx
 """
 import argparse
 import concurrent.futures
-import datetime
 import hashlib
 import json
 import os
-import platform
 import shutil
 import signal
 import socket
@@ -23,93 +21,15 @@ import sys
 import time
 
 here = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(here, "..", "..", "tests", "lib"))
+sys.path[:0] = [os.path.join(here, ".."), os.path.join(here, "..", "..", "tests", "lib")]
 import cloud as cloud_lib  # noqa: E402
+from lib import GIB, KIB, MIB, Nginx, Row, cpu_us, machine, nginx_version, rows, rss_kib, wrk, write_results  # noqa: E402
 
 import boto3.s3.transfer  # noqa: E402
 import botocore.config  # noqa: E402
 
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-TICK_US = 1e6 / os.sysconf("SC_CLK_TCK")
 N_URLS = 1000  # objects that a row turns through
-rows = []
 args = None
-
-
-def cpu_us(pids):
-    total = 0
-    for pid in pids:
-        try:
-            with open(f"/proc/{pid}/stat") as f:
-                fields = f.read().rsplit(")", 1)[1].split()
-            total += (int(fields[11]) + int(fields[12])) * TICK_US
-        except FileNotFoundError:
-            pass
-    return total
-
-
-def rss_kib(pid):
-    with open(f"/proc/{pid}/status") as f:
-        return int(next(line for line in f if line.startswith("VmRSS")).split()[1])
-
-
-def children(pid):
-    with open(f"/proc/{pid}/task/{pid}/children") as f:
-        return [pid, *map(int, f.read().split())]
-
-
-class Row:
-    """One figure: a value of each round, beside a target."""
-
-    def __init__(self, name, unit, values, target=None, is_max=True, note=""):
-        self.name, self.unit, self.target, self.note = name, unit, target, note
-        self.value = statistics.median(values)
-        self.low, self.high = min(values), max(values)
-        self.ok = None if target is None else (self.value <= target if is_max else self.value >= target)
-        self.sign = "<=" if is_max else ">="
-        rows.append(self)
-        print(self.text(), flush=True)
-
-    def text(self):
-        target = "" if self.target is None else f"  {self.sign} {self.target:g} {'ok' if self.ok else 'NOT REACHED'}"
-        return f"{self.name:58} {self.value:12,.2f} {self.unit:9} [{self.low:,.2f} - {self.high:,.2f}]{target}  {self.note}"
-
-    def json(self):
-        return {"name": self.name, "value": round(self.value, 3), "unit": self.unit, "target": self.target, "ok": self.ok,
-                "range": [round(self.low, 3), round(self.high, 3)], "note": self.note}
-
-
-class Nginx:
-    def __init__(self, folder, cert, key):
-        self.port = cloud_lib.free_port()
-        self.root = os.path.join(folder, "nginx-root")
-        os.makedirs(self.root)
-        os.makedirs(os.path.join(folder, "nginx-tmp"))
-        conf = os.path.join(folder, "nginx.conf")
-        user = "user root;" if os.geteuid() == 0 else ""
-        with open(conf, "w") as f:
-            f.write(f"""{user} worker_processes 2; daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.log;
-                events {{ worker_connections 8192; }}
-                http {{ access_log off; sendfile on; tcp_nopush on; keepalive_requests 100000000; client_max_body_size 0;
-                client_body_temp_path {folder}/nginx-tmp; proxy_temp_path {folder}/nginx-tmp; fastcgi_temp_path {folder}/nginx-tmp;
-                uwsgi_temp_path {folder}/nginx-tmp; scgi_temp_path {folder}/nginx-tmp; default_type application/octet-stream;
-                server {{ listen 127.0.0.1:{self.port} ssl; ssl_certificate {cert}; ssl_certificate_key {key}; ssl_protocols TLSv1.3;
-                root {self.root}; dav_methods PUT DELETE; create_full_put_path on; }} }}""")
-        self.proc = subprocess.Popen(["nginx", "-p", folder, "-c", conf], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for _ in range(100):
-            try:
-                socket.create_connection(("127.0.0.1", self.port)).close()
-                break
-            except OSError:
-                time.sleep(0.05)
-        self.url = f"https://localhost:{self.port}"
-
-    def pids(self):
-        return children(self.proc.pid)
-
-    def stop(self):
-        self.proc.terminate()
-        self.proc.wait()
 
 
 class Store:
@@ -164,19 +84,9 @@ def load_file(folder, name, method, paths):
     return path
 
 
-def wrk(url, requests, body, conns):
-    """One run: operations, seconds, percentiles; anything but success ends the bench."""
-    p = subprocess.run(["wrk", "-t2", f"-c{conns}", f"-d{args.seconds}s", "--timeout", "30s", "-s", os.path.join(here, "load.lua"), url, "--",
-                        requests, str(body)], capture_output=True, text=True)
-    got = json.loads(p.stderr.strip().splitlines()[-1])
-    if got["status"] or got["socket"] or not got["requests"]:
-        raise SystemExit(f"wrk {url} {requests}: {got} {p.stdout}{p.stderr}")
-    return got
-
-
 def measure(pids, *run):
     before = cpu_us(pids)
-    got = wrk(*run)
+    got = wrk(*run, args.seconds)
     got["cpu_us"] = (cpu_us(pids) - before) / got["requests"]
     got["rate"] = got["requests"] / got["us"] * 1e6
     return got
@@ -307,7 +217,7 @@ def lists(store, folder):
     paths = [store.s3.generate_presigned_url("put_object", Params={"Bucket": "many", "Key": f"d{i % 1000:03}/{i:07}"}, ExpiresIn=3600)[len(store.url):]
              for i in range(n)]
     before = store.stats()["objects"]
-    fill = subprocess.Popen(["wrk", "-t2", "-c64", "-d3600s", "--timeout", "30s", "-s", os.path.join(here, "load.lua"), store.url, "--",
+    fill = subprocess.Popen(["wrk", "-t2", "-c64", "-d3600s", "--timeout", "30s", "-s", os.path.join(here, "..", "load.lua"), store.url, "--",
                              load_file(folder, "fill", "PUT", paths), "1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while fill.poll() is None and store.stats()["objects"] - before < n:
         pass
@@ -370,32 +280,6 @@ def erasure(store, folder):
     Row("PUT 1 MiB, RS(4,2) beside RS(1,0)", "x", [y["cpu_us"] / x["cpu_us"] for x, y in zip(a, b)], 1.3)
 
 
-def machine():
-    model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
-    fs = subprocess.run(["stat", "-f", "-c", "%T", "/tmp"], capture_output=True, text=True).stdout.strip()
-    return {"cpu": model, "cpus": os.cpu_count(), "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB, 1),
-            "kernel": platform.release().split("-")[0], "file_system": fs, "load_1min": os.getloadavg()[0],
-            "nginx": subprocess.run(["nginx", "-v"], capture_output=True, text=True).stderr.strip().split("/")[-1],
-            "openssl": subprocess.run(["openssl", "version"], capture_output=True, text=True).stdout.split()[1]}
-
-
-def write_results(before):
-    doc = {"bench": "s3", "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%MZ"), "machine": before,
-           "load_1min_at_end": os.getloadavg()[0], "rounds": args.rounds, "seconds": args.seconds, "rows": [r.json() for r in rows]}
-    with open(args.json, "w") as f:
-        json.dump(doc, f, indent=1)
-        f.write("\n")
-    with open(os.path.splitext(args.json)[0] + ".md", "w") as f:
-        f.write(f"# S3, {doc['date']}\n\n{before['cpu']}, {before['cpus']} CPUs, {before['memory_gib']} GiB, Linux {before['kernel']}, "
-                f"{before['file_system']}, nginx {before['nginx']}, OpenSSL {before['openssl']}. Load at the start {before['load_1min']:.1f}, at the end "
-                f"{doc['load_1min_at_end']:.1f}. {args.rounds} rounds of {args.seconds} s, in turn; medians.\n\n"
-                "| what | value | unit | range | target | reached |\n|---|---|---|---|---|---|\n")
-        for r in rows:
-            target = "" if r.target is None else f"{r.sign} {r.target:g}"
-            f.write(f"| {r.name}{'; ' + r.note if r.note else ''} | {r.value:,.2f} | {r.unit} | {r.low:,.2f} - {r.high:,.2f} | {target} | "
-                    f"{'' if r.ok is None else 'yes' if r.ok else 'no'} |\n")
-
-
 def main():
     global args
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -411,7 +295,7 @@ def main():
         return
     import resource
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(65536, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
-    before = machine()
+    before = machine(**nginx_version())
     store = Store()
     nginx = None
     try:
@@ -436,7 +320,8 @@ def main():
             nginx.stop()
         store.stop()
         if rows:
-            write_results(before)
+            write_results("s3", "S3", args.json, before, f"{args.rounds} rounds of {args.seconds} s, in turn; medians.",
+                          rounds=args.rounds, seconds=args.seconds)
 
 
 if __name__ == "__main__":

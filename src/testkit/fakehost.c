@@ -4,8 +4,9 @@
  * What goes wrong is asked for by name: a snapshot described as "hold" stays pending, one
  * described as "fail" ends in error; a volume of 13 GiB is impaired until EnableVolumeIO; a
  * growth to 77 GiB goes on for ever, one to 78 GiB fails.
- * usage: spx-fakehost --config FILE [--slow-ms N]
- *   N: how long pending, stopping and shutting-down last (default 30) */
+ * usage: spx-fakehost --config FILE [--slow-ms N] [--vcpus N]
+ *   slow-ms: how long pending, stopping and shutting-down last (30)
+ *   vcpus: of the host (8), with 2 GiB of memory each */
 #include "base/log.h"
 #include "base/num.h"
 #include "base/time.h"
@@ -35,7 +36,7 @@ struct fakehost {
     struct view *view;
     struct rpc_server *compute;
     struct loop_timer *timer;
-    uint64_t slow_ns;
+    uint64_t slow_ns, n_vcpus;
 };
 
 struct step {
@@ -302,10 +303,10 @@ static int put_facts(struct fakehost *h, struct err *err)
         .arch = STR("x86_64"),
         .cpu_vendor = STR("Intel"),
         .cpu_model = STR("fake"),
-        .n_cpus = 8,
-        .memory_mib = 16384,
-        .usable_vcpus = 8,
-        .usable_memory_mib = 16384,
+        .n_cpus = h->n_vcpus,
+        .memory_mib = h->n_vcpus * 2048,
+        .usable_vcpus = h->n_vcpus,
+        .usable_memory_mib = h->n_vcpus * 2048,
         .accel = STR("fake"),
         .types = {types, ARRAY_LEN(types)},
         .changed_ns = time_wall_ns(),
@@ -410,9 +411,10 @@ static int start(struct fakehost *h, struct err *err)
 int main(int argc, char **argv)
 {
     static struct fakehost h;
-    const char *slow = "30";
+    const char *slow = "30", *vcpus = "8";
     const struct service_arg args[] = {
-        {"--slow-ms", "N  how long states on the way last", &slow}};
+        {"--slow-ms", "N  how long states on the way last", &slow},
+        {"--vcpus", "N  of the host", &vcpus}};
     struct err e = ERR_INIT;
     int status = 0;
     uint64_t ms = 0;
@@ -420,7 +422,8 @@ int main(int argc, char **argv)
         0) {
         return status;
     }
-    if (num_u64(str_c(slow), 60000, &ms) < 0) {
+    if (num_u64(str_c(slow), 60000, &ms) < 0 ||
+        num_u64(str_c(vcpus), 1u << 20, &h.n_vcpus) < 0 || h.n_vcpus == 0) {
         return 2;
     }
     h.slow_ns = ms * NS_PER_MS;
