@@ -1,5 +1,6 @@
 #include "base/log.h"
 #include "viperblock/data.h"
+#include "viperblock/step.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -58,6 +59,7 @@ static void on_want(void *ctx, uint64_t block, bool is_background)
 
 static void on_upload(void *ctx, unsigned frozen_idx, uint64_t block, const void *data)
 {
+    STEP("data.upload");
     ask(&(struct data_ask){
         .d = ctx, .block = block, .is_upload = true, .frozen_idx = frozen_idx, .data = data});
 }
@@ -65,6 +67,7 @@ static void on_upload(void *ctx, unsigned frozen_idx, uint64_t block, const void
 static void on_upload_end(void *ctx, unsigned frozen_idx)
 {
     struct data_disk *d = ctx;
+    STEP("data.uploaded");
     atomic_fetch_or(&d->done, 1u << frozen_idx);
     data_wake(d->p);
 }
@@ -96,6 +99,7 @@ static void answer(struct data_ask *a, int rc, const void *data)
     struct data_disk *d = a->d;
     pthread_mutex_lock(&d->mu);
     if (d->cow && a->is_upload) {
+        STEP("data.stored");
         blk_cow_uploaded(d->cow, a->frozen_idx, a->block, rc);
     } else if (d->cow) {
         blk_cow_supplied(d->cow, a->block, rc, data);

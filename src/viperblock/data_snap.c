@@ -1,6 +1,7 @@
 #include "base/log.h"
 #include "base/time.h"
 #include "viperblock/data.h"
+#include "viperblock/step.h"
 #include <errno.h>
 #include <string.h>
 
@@ -91,9 +92,11 @@ static void begin(struct data_snap *s)
             return;
         }
     }
+    STEP("data.begin");
     uint64_t start = time_mono_ns();
     r->rc = blk_cow_snap_begin(layers, names, s->n, r->m->h.arg == 1, idx, &r->err);
     r->value = time_mono_ns() - start;
+    STEP("data.begun");
     for (unsigned i = 0; r->rc == 0 && i < s->n; i++) {
         struct data_disk *d = s->visits[i]->d;
         atomic_fetch_and(&d->done, ~(1u << idx[i]));
@@ -156,7 +159,9 @@ int data_snap_read(struct data_req *r)
     pthread_mutex_lock(&d->mu); /* before the first block: its message names the snapshot */
     memcpy(d->frozen[i], r->m->h.snap, BLK_SNAP_ID);
     pthread_mutex_unlock(&d->mu);
-    return blk_cow_snap_read(disk_cow(d->disk), i, DATA_WINDOW, &r->err);
+    rc = blk_cow_snap_read(disk_cow(d->disk), i, DATA_WINDOW, &r->err);
+    STEP("data.reading");
+    return rc;
 }
 
 int data_snap_end(struct data_req *r)
@@ -167,6 +172,7 @@ int data_snap_end(struct data_req *r)
     if (rc != 0) {
         return rc;
     }
+    STEP("data.end");
     rc = r->m->h.op == CTL_SNAP_ABORT ? blk_cow_snap_abort(disk_cow(d->disk), i, &r->err)
                                       : blk_cow_snap_end(disk_cow(d->disk), i, &r->err);
     if (rc == 0) {
@@ -175,5 +181,6 @@ int data_snap_end(struct data_req *r)
         memset(d->frozen[i], 0, BLK_SNAP_ID);
         pthread_mutex_unlock(&d->mu);
     }
+    STEP("data.ended");
     return rc;
 }

@@ -4,6 +4,7 @@
 #include "model/volume.h"
 #include "snap/snap.h"
 #include "viperblock/base.h"
+#include "viperblock/step.h"
 #include "viperblock/store.h"
 #include "viperblock/vol_files.h"
 #include <errno.h>
@@ -97,6 +98,7 @@ static int collect(struct vb *vb, struct str account)
     struct snap_store *store = NULL;
     struct snap_usage u;
     int rc = store_get(vb, &store, &err);
+    STEP("snapshot.collect");
     rc = rc != 0 ? rc : snap_collect(store, account, &u, &err);
     if (rc != 0) {
         log_warn_rl("blocks.collect_failed", KV_STR("account", account), KV_ERR(&err));
@@ -116,6 +118,7 @@ static int release(struct vb *vb, struct arena *a, struct str account, struct st
     int rc = 0;
     if (!is_wanted(vb, a, account, id) && !gc_is_needed(vb, account, id)) {
         rc = store_get(vb, &store, &err);
+        STEP("snapshot.release");
         rc = rc != 0 ? rc : snap_unkeep(store, account, id, &err);
     }
     base_release(vb);

@@ -3,6 +3,7 @@
 #include "model/keys.h"
 #include "viperblock/base.h"
 #include "viperblock/gc.h"
+#include "viperblock/step.h"
 #include "viperblock/store.h"
 #include "viperblock/vols.h"
 #include <errno.h>
@@ -102,11 +103,13 @@ static int remove_snapshot(struct snap_job *j, struct snap_store *store, struct 
     const struct snapshot *s = j->spec;
     base_hold(j->vb); /* no volume is made of it meanwhile */
     int rc = snap_abort(store, s->id, err);
+    STEP("snapshot.remove");
     if (rc == 0) {
         rc = gc_is_needed(j->vb, s->account, s->id)
                  ? snap_keep(store, s->account, s->id, err)
                  : snap_delete(store, s->account, s->id, err);
     }
+    STEP("snapshot.removed");
     base_release(j->vb);
     return rc == -ENOENT ? 0 : rc;
 }
@@ -125,6 +128,7 @@ static int delete (struct snap_job *j)
     struct snapshot_status st = base_status(j, "deleted");
     rc = put(j, &st);
     if (rc == 0) {
+        STEP("snapshot.deleted");
         log_info("snapshot.deleted", KV_STR("snapshot", j->spec->id));
         gc_snapshot(j->vb, j->spec->account, j->spec->id);
         if (j->spec->image_id.n > 0) {
@@ -170,6 +174,7 @@ static int complete(struct snap_job *j, const struct snap_info *info)
     if (rc != 0) {
         return rc;
     }
+    STEP("snapshot.completed");
     ebs_forget(j->vb, j->spec->id);
     snapshot_touch_of_volume(j->vb, j->spec->account, j->spec->volume_id);
     vb_touch_waiting(j->vb, j->spec->id);

@@ -2,6 +2,7 @@
 #include "model/keys.h"
 #include "viperblock/gc.h"
 #include "viperblock/snapshot.h"
+#include "viperblock/step.h"
 #include "viperblock/vol_files.h"
 #include "viperblock/vols.h"
 #include <errno.h>
@@ -195,11 +196,13 @@ static int freeze_host(struct snap_job *j, struct snap_store *store, struct grou
         any = x->v;
     }
     struct proc_answer answer = {.n_fds = 0};
+    STEP("snapshot.freeze");
     int rc = any ? vol_call(j->vb->vols, any, &m, CALL_NS, &answer, err) : 0;
     for (size_t i = 0; rc == 0 && i < g->n; i++) {
         g->m[i].is_frozen = g->m[i].is_frozen || strcmp(g->m[i].v->host, host) == 0;
     }
     if (rc == 0 && any) {
+        STEP("snapshot.frozen");
         log_info("snapshot.taken", KV_CSTR("process", host), KV_U64("volumes", m.snap.n),
                  KV_U64("held_us", answer.result.value / 1000));
     }
@@ -283,7 +286,11 @@ static int freeze(struct snap_job *j, struct snap_store *store)
         }
     }
     rc = freeze_all(j, store, g, &err);
+    if (rc == 0) {
+        STEP("snapshot.noted");
+    }
     int told = rc == 0 ? tell_group(j, g, time_of_group(j, g)) : 0;
+    STEP("snapshot.told");
     give_all(j, g); /* now: the jobs of the others find it told */
     if (rc == -EIO || rc == -ENOTSUP) {
         return snap_job_failed(j, err.msg);
@@ -347,7 +354,10 @@ static int begin(struct snap_job *j, struct snap_store *store, const struct volu
     (void)snprintf(info.id, sizeof(info.id), "%.*s", STR_ARG(j->spec->id));
     (void)snprintf(info.account, sizeof(info.account), "%.*s", STR_ARG(j->spec->account));
     (void)snprintf(info.parent, sizeof(info.parent), "%.*s", STR_ARG(f->parent));
-    return snap_begin(store, &info, err);
+    STEP("snapshot.begin");
+    int rc = snap_begin(store, &info, err);
+    STEP("snapshot.begun");
+    return rc;
 }
 
 static int read_on(struct snap_job *j, struct vol *v, struct err *err)
@@ -355,7 +365,9 @@ static int read_on(struct snap_job *j, struct vol *v, struct err *err)
     union ctl_msg m = {.h = {.op = CTL_SNAP_READ}};
     (void)snprintf(m.h.snap, sizeof(m.h.snap), "%.*s", STR_ARG(j->spec->id));
     vol_open_upload(j->vb->vols, v, m.h.snap);
-    return vol_call(j->vb->vols, v, &m, CALL_NS, NULL, err);
+    int rc = vol_call(j->vb->vols, v, &m, CALL_NS, NULL, err);
+    STEP("snapshot.reading");
+    return rc;
 }
 
 static int upload_step(struct snap_job *j, struct snap_store *store, struct vol *v,
@@ -380,7 +392,9 @@ static int upload_step(struct snap_job *j, struct snap_store *store, struct vol 
     }
     if (up.is_done || now->n_left == 0) {
         struct snap_info info;
+        STEP("snapshot.commit");
         int rc = snap_commit(store, j->spec->id, &info, err);
+        STEP("snapshot.committed");
         return rc == 0 || rc == -ENOENT ? 1 : rc;
     }
     uint64_t n = now->n_blocks, left = MIN(now->n_left, n);
@@ -440,12 +454,15 @@ int snapshot_volume_end(struct snap_job *j, struct err *err)
         if (rc == 0 && state_frozen(st, j->spec->id)) {
             union ctl_msg msg = {.h = {.op = CTL_SNAP_END}};
             (void)snprintf(msg.h.snap, sizeof(msg.h.snap), "%.*s", STR_ARG(j->spec->id));
+            STEP("snapshot.end");
             rc = vol_call(j->vb->vols, v, &msg, CALL_NS, NULL, err);
             rc = rc == -ENOENT ? 0 : rc;
+            STEP("snapshot.ended");
         }
         if (rc == 0) {
             drop_frozen(&m, j->spec->id);
             rc = save(j->vb, v, &m, err);
+            STEP("snapshot.dropped");
         }
     }
     vol_give(j->vb->vols, v);

@@ -2,6 +2,7 @@
 #include "blk/blk_cow.h"
 #include "snap/snap.h"
 #include "viperblock/base.h"
+#include "viperblock/step.h"
 #include "viperblock/store.h"
 #include "viperblock/vols.h"
 #include "viperblock/vols_int.h"
@@ -107,6 +108,7 @@ static void do_upload(void *ctx)
     int rc = w->is_known ? store_get(w->vb, &store, &err) : -ENOENT;
     rc = rc != 0 ? rc : proc_slot_read(w->p, w->h.slot, buffer());
     rc = rc != 0 ? rc : snap_put(store, str_c(w->h.snap), w->h.block, buffer(), NULL, &err);
+    STEP("snapshot.stored");
     if (rc != 0 && w->is_known) {
         log_warn_rl("block.store_failed", KV_CSTR("snapshot", w->h.snap),
                     KV_U64("block", w->h.block), KV_ERR(&err));
