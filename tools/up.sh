@@ -26,7 +26,7 @@ while read -r program; do
         mv "$own.new" "$own"
         is_new=yes
     fi
-done < <(find "$build/src" -name 'spx-*' -type f -perm -u+x)
+done < <(find "$build/src" -name tests -prune -o -name 'spx-*' -type f -perm -u+x -print)
 if [ "$is_new" ] && [ -f "$("$spx" config get run_dir)/up.lock" ]; then
     "$spx" down --keep-guests
 fi
