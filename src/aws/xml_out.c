@@ -59,12 +59,27 @@ static const char *escape_of(unsigned char c)
     }
 }
 
+/* Most text is only of these: printable ASCII that stands for itself. */
+static bool is_plain(unsigned char c)
+{
+    static const uint32_t set[8] = {
+        [1] = ~(UINT32_C(1) << ('&' - 32) | UINT32_C(1) << ('<' - 32) |
+                UINT32_C(1) << ('>' - 32) | UINT32_C(1) << ('"' - 32)),
+        [2] = ~UINT32_C(0),
+        [3] = ~UINT32_C(0)};
+    return set[c >> 5] >> (c & 31) & 1;
+}
+
 void xml_text(struct buf *out, struct str text)
 {
     const unsigned char *p = (const unsigned char *)text.p;
     size_t from = 0, i = 0;
     while (i < text.n) {
         unsigned char c = p[i];
+        if (is_plain(c)) {
+            i++;
+            continue;
+        }
         const char *esc = c < 0x40 ? escape_of(c) : NULL;
         size_t len = c >= 0x20 && c < 0x80 ? 1 : char_len(p + i, text.n - i);
         if (len > 0 && !esc) {

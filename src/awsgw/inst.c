@@ -244,7 +244,7 @@ static void interface_out(struct aws_call *call, const struct eni *e, struct ec2
     n->private_ip_addresses.v[0].private_dns_name = e->private_dns;
     if (e->public_ip.n > 0) {
         association_out(call, e, &n->association);
-        association_out(call, e, &n->private_ip_addresses.v[0].association);
+        n->private_ip_addresses.v[0].association = n->association;
         out->public_ip_address = e->public_ip;
         out->public_dns_name = n->association->public_dns_name;
     }
@@ -252,7 +252,7 @@ static void interface_out(struct aws_call *call, const struct eni *e, struct ec2
     out->private_dns_name = e->private_dns;
     out->subnet_id = e->subnet_id;
     out->vpc_id = e->vpc_id;
-    groups_out(call, e->sg_ids, &out->security_groups);
+    out->security_groups = n->groups;
 }
 
 static void options_out(struct arena *a, const struct instance *s, struct ec2_instance *out)

@@ -74,10 +74,12 @@ struct omap_node *omap_next(const struct omap_node *n)
 static struct omap_node *find(const struct omap *m, struct str key, struct omap_node ***links)
 {
     struct omap_node *const *from = m->head;
+    const struct omap_node *beyond = NULL; /* seen on the level above: not below the key */
     for (int l = LEVELS - 1; l >= 0; l--) {
-        while (from[l] && str_cmp(omap_key(from[l]), key) < 0) {
+        while (from[l] && from[l] != beyond && str_cmp(omap_key(from[l]), key) < 0) {
             from = from[l]->next;
         }
+        beyond = from[l];
         if (links) {
             links[l] = (struct omap_node **)(uintptr_t)&from[l];
         }
