@@ -20,7 +20,7 @@ def sh(*argv, check=True, inp=None, timeout=60):
     return p.stdout
 
 
-def wait_for(what, fn, limit=10.0):
+def wait_for(what, fn, limit=60.0):
     end = time.monotonic() + limit
     while True:
         r = fn()
@@ -1281,4 +1281,5 @@ def main():
     sys.exit(1 if failed else 0)
 
 
-main()
+if __name__ == "__main__":
+    main()
