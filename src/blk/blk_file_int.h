@@ -36,6 +36,8 @@ struct file {
     pthread_mutex_t sync_lock;
     bool is_syncing;                 /* GUARDED_BY(sync_lock) */
     struct req_queue waiting, under; /* GUARDED_BY(sync_lock): for the next sync; this one */
+    uint64_t sync_start_ns;          /* of who leads */
+    uint64_t sync_ns;                /* atomic: what the last sync took */
 };
 
 struct file_io {

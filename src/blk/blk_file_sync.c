@@ -1,6 +1,10 @@
 #include "blk/blk_file_int.h"
 
+#include "base/time.h"
 #include <errno.h>
+#include <unistd.h>
+
+#define SYNC_QUICK_NS UINT64_C(300000)
 
 /* One fdatasync at a time, for all who wait when it begins; who comes while it runs waits for the
  * next. The first of those who wait leads: the call is made on the ring of its queue, which stays
@@ -40,8 +44,26 @@ static void lead(struct blk_req *r)
 {
     struct file_io *s = file_io(r);
     s->step = STEP_SYNC;
+    s->f->sync_start_ns = time_mono_ns();
     __atomic_fetch_add(&s->f->n_syncs, 1, __ATOMIC_RELAXED);
     file_issue(r);
+}
+
+/* The ring gives a sync to a kernel thread, which costs two switches. Where a sync is quick and
+ * nothing else of this queue is under way, the queue makes the call itself; not at once, but when
+ * it has taken in what came together with the flush. */
+static void lead_here(struct blk_msg *m)
+{
+    struct blk_req *r = file_req(&CONTAINER_OF(m, struct file_io, wait.msg)->io);
+    struct file *f = file_io(r)->f;
+    if (blk_queue_n_io(r->q) > 0 ||
+        __atomic_load_n(&f->sync_ns, __ATOMIC_RELAXED) > SYNC_QUICK_NS) {
+        lead(r);
+        return;
+    }
+    f->sync_start_ns = time_mono_ns();
+    __atomic_fetch_add(&f->n_syncs, 1, __ATOMIC_RELAXED);
+    file_sync_done(r, fdatasync(f->o.fd) == 0 ? 0 : -errno);
 }
 
 void file_sync(struct blk_req *r)
@@ -59,7 +81,8 @@ void file_sync(struct blk_req *r)
     if (is_late) {
         blk_done(r, -ESTALE);
     } else if (first) {
-        lead(first);
+        file_io(first)->wait.msg.fn = lead_here;
+        blk_queue_post(first->q, &file_io(first)->wait.msg);
     }
 }
 
@@ -94,6 +117,7 @@ void file_sync_done(struct blk_req *r, int res)
     struct file *f = file_io(r)->f;
     struct blk_queue *here = r->q;
     struct blk_req *next = NULL, *lost = NULL;
+    __atomic_store_n(&f->sync_ns, time_mono_ns() - f->sync_start_ns, __ATOMIC_RELAXED);
     if (res < 0) {
         file_fault(f, -res); /* before the lock: who comes now is refused or waits below */
     }

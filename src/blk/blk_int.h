@@ -17,6 +17,7 @@ struct io_uring_sqe *blk_queue_sqe(struct blk_queue *q);
 /* again(r) is called when there is an sqe, in order. Uses r->next. */
 void blk_queue_starve(struct blk_queue *q, struct blk_req *r, void (*again)(struct blk_req *r));
 void blk_queue_count_bounce(struct blk_queue *q);
+unsigned blk_queue_n_io(const struct blk_queue *q); /* calls under way */
 
 /* Sums of sizes and alignments of an iov. */
 uint64_t blk_iov_len(const struct iovec *iov, int n_iov);

@@ -226,6 +226,11 @@ void blk_queue_starve(struct blk_queue *q, struct blk_req *r, void (*again)(stru
     q->starved.tail = &r->next;
 }
 
+unsigned blk_queue_n_io(const struct blk_queue *q)
+{
+    return q->n_io;
+}
+
 void blk_queue_count_bounce(struct blk_queue *q)
 {
     q->stats.n_bounced++;
