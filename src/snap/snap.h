@@ -156,3 +156,8 @@ MUST_CHECK int snap_collect(struct snap_store *s, struct str account, struct sna
 /* Looks at everything ('is_deep': reads every block) and changes nothing. */
 MUST_CHECK int snap_check(struct snap_store *s, struct str account, bool is_deep,
                           struct snap_usage *ret, struct err *err);
+/* Names what snap_check() counted: blocks of visible snapshots and kept roots that are missing
+ * (-ENOENT) or damaged (-EBADMSG). Reads every block; a negative answer of 'fn' ends it. */
+typedef int (*snap_damage_fn)(void *ctx, struct str id, uint64_t block, int rc);
+MUST_CHECK int snap_find_damage(struct snap_store *s, struct str account, snap_damage_fn fn,
+                                void *ctx, struct err *err);

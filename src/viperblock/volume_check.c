@@ -260,6 +260,16 @@ static void check_volume(void *ctx, struct str id)
     vol_give(k->vb->vols, v);
 }
 
+static int on_damage(void *ctx, struct str id, uint64_t block, int rc)
+{
+    struct check *k = ctx;
+    char text[80];
+    (void)snprintf(text, sizeof(text), "block %llu is %s", (unsigned long long)block,
+                   rc == -ENOENT ? "missing" : "damaged");
+    problem(k, id, rc == -ENOENT ? "block-missing" : "block-damaged", text);
+    return k->n_problems >= MAX_LISTED || call_is_cancelled(k->c) ? -ECANCELED : 0;
+}
+
 static void check_account(struct check *k, struct snap_store *store, struct str account)
 {
     struct snap_usage u;
@@ -277,6 +287,10 @@ static void check_account(struct check *k, struct snap_store *store, struct str 
                    (unsigned long long)u.n_missing, (unsigned long long)u.n_damaged);
     if (u.n_missing + u.n_damaged > 0) {
         problem(k, account, u.n_missing > 0 ? "blocks-missing" : "blocks-damaged", text);
+        int rc = k->is_deep ? snap_find_damage(store, account, on_damage, k, &err) : 0;
+        if (rc != 0 && rc != -ECANCELED) {
+            problem(k, account, "snapshots-unreadable", err.msg);
+        }
     }
 }
 
