@@ -32,4 +32,4 @@ if command -v clang >/dev/null; then
     done
 fi
 say 'tests, three times'
-SPX_CHURN_SECONDS=${SOAK_CHURN_SECONDS:-120} SPX_RACE_ROUNDS=50 "$root/tools/check.sh" --repeat 3
+SPX_CHURN_SECONDS=${SOAK_CHURN_SECONDS:-120} SPX_RACE_ROUNDS=50 SPX_ATTACH_ROUNDS=${SOAK_ATTACH_ROUNDS:-1000} "$root/tools/check.sh" --repeat 3
