@@ -186,7 +186,6 @@ static int start(struct gateway *g, struct err *err)
                             config_data_path(g->arena, c, DATA_SERVER_KEY), &g->tls, err)) <
             0 ||
         (r = open_store(g, err)) < 0 || (r = make_dispatch(g, err)) < 0 ||
-        (r = admin_start(&g->svc, &g->gw, g->keys, g->pool, &g->admin, err)) < 0 ||
         (r = gw_http_new(&g->dispatch, g->pool, g->tls, 2, &g->http, err)) < 0) {
         return r;
     }
@@ -200,6 +199,10 @@ static int start(struct gateway *g, struct err *err)
     }
     if (c->metrics_port != 0 &&
         (r = metrics_start(g->svc.loop, g->pool, c, &g->metrics, err)) < 0) {
+        return r;
+    }
+    /* Last: who finds this socket finds the port too. */
+    if ((r = admin_start(&g->svc, &g->gw, g->keys, g->pool, &g->admin, err)) < 0) {
         return r;
     }
     set_janitor(g, janitor_start(&g->gw));

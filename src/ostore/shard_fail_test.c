@@ -3,7 +3,11 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#define UNIT (64u << 10)
+/* A drive is hung that does not answer for so long, also when this machine is busy with others; what
+ * waits for one, at door.slow_ms, is told from what does not by the limit. */
+#define HUNG_NS  (2 * NS_PER_S)
+#define LIMIT_NS (40 * NS_PER_S)
+#define UNIT     (64u << 10)
 
 static bool knows_none(void *ctx, const uint8_t id[OREC_ID_SIZE], unsigned shard,
                        unsigned drive)
@@ -67,7 +71,7 @@ static void test_slow_reads(void **state)
 static void test_hung_reads(void **state)
 {
     for (unsigned m = 0; m < 2; m++) {
-        struct world *w = world_new_door(2, 300 * NS_PER_MS);
+        struct world *w = world_new_door(2, HUNG_NS);
         world_hurry(w, &w->door.fs);
         size_t size = 1 << 20;
         AUTO_FREE uint8_t *want = malloc(size);
@@ -75,13 +79,13 @@ static void test_hung_reads(void **state)
         struct orec_body b;
         struct body_codec c;
         world_put(w, 1, m, UNIT, size, 1, 0, &b, &c);
-        atomic_store(&w->door.slow_ms, 20000);
+        atomic_store(&w->door.slow_ms, 60000);
         atomic_store(&w->door.ops, FAULT_BIT(FAULT_PREAD));
         atomic_store(&w->door.slow, 1u << b.drive[0]);
         uint64_t start = time_mono_ns();
         int r = world_read(w, &b, &c, want, size, 0, size);
         assert_int_equal(r, m == 0 ? -EIO : 0);
-        assert_true(time_mono_ns() - start < 3 * NS_PER_S);
+        assert_true(time_mono_ns() - start < LIMIT_NS);
         if (m == 0) {
             assert_int_equal(drives_state(w->drives, b.drive[0]), DRIVE_FAULTED);
         }
@@ -105,7 +109,7 @@ static void slow_writes(unsigned op, uint64_t stall_ns, bool is_hung)
     atomic_store(&w->door.slow, 2);
     uint64_t start = time_mono_ns();
     world_put(w, 2, 1, UNIT, size, 1, 100000, &b, &c);
-    assert_true(time_mono_ns() - start < 10 * NS_PER_S);
+    assert_true(time_mono_ns() - start < LIMIT_NS);
     assert_int_equal(drives_state(w->drives, 1), is_hung ? DRIVE_FAULTED : DRIVE_OK);
     assert_int_equal(world_read(w, &b, &c, want, size, 0, size), 0);
     struct shards_stats st;
@@ -120,15 +124,15 @@ static void test_slow_writes(void **state)
 {
     slow_writes(FAULT_PWRITE, 20 * NS_PER_S, false);
     slow_writes(FAULT_FDATASYNC, 20 * NS_PER_S, false);
-    slow_writes(FAULT_PWRITE, 300 * NS_PER_MS, true);
-    slow_writes(FAULT_FDATASYNC, 300 * NS_PER_MS, true);
-    slow_writes(FAULT_OPEN, 300 * NS_PER_MS, true);
+    slow_writes(FAULT_PWRITE, HUNG_NS, true);
+    slow_writes(FAULT_FDATASYNC, HUNG_NS, true);
+    slow_writes(FAULT_OPEN, HUNG_NS, true);
 }
 
 /* Nobody waits for a hung drive when a body is given up either. */
 static void test_hung_and_given_up(void **state)
 {
-    struct world *w = world_new_door(3, 300 * NS_PER_MS);
+    struct world *w = world_new_door(3, HUNG_NS);
     AUTO_FREE uint8_t *p = calloc(1, 3 << 20);
     struct orec_body b;
     struct body_codec c;
@@ -140,7 +144,7 @@ static void test_hung_and_given_up(void **state)
     assert_int_equal(shard_writer_add(sw, p, 600000, NULL), 0);
     uint64_t start = time_mono_ns();
     shard_writer_free(sw);
-    assert_true(time_mono_ns() - start < 3 * NS_PER_S);
+    assert_true(time_mono_ns() - start < LIMIT_NS);
     assert_true(atomic_load(&w->door.n_calls) > 0);
     atomic_store(&w->door.slow, 0);
     body_codec_done(&c);
@@ -160,7 +164,7 @@ static void test_hung_and_removed(void **state)
     atomic_store(&w->door.slow, 1u << b.drive[2]);
     uint64_t start = time_mono_ns();
     shard_remove(w->shards, &b);
-    assert_true(time_mono_ns() - start < 3 * NS_PER_S);
+    assert_true(time_mono_ns() - start < LIMIT_NS);
     assert_int_equal(world_n_files(w), 1);
     atomic_store(&w->door.slow, 0);
     for (unsigned i = 0; i < 1000 && world_n_files(w) > 0; i++) {
