@@ -357,6 +357,9 @@ void cow_submit(struct blk_layer *base, struct blk_req *r)
 {
     struct cow *l = cow_of(base);
     struct cow_q *cq = cow_q_of(l, r->q);
+    atomic_store_explicit(&cq->n_seen,
+                          atomic_load_explicit(&cq->n_seen, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
     switch (r->op) {
     case BLK_READ:
         if (l->m->has_states) {
@@ -527,8 +530,9 @@ int blk_cow_new(struct blk_layer *below, const struct blk_cow_opts *o, struct bl
 static bool is_idle(struct cow *l)
 {
     bool is_idle = !l->commit.is_running && !l->commit.is_wanted && !l->ops &&
-                   !l->is_tick_armed && !l->is_pump_sent && l->n_fills == 0 &&
-                   l->n_dropping == 0 && !atomic_load(&l->kick_sent) && cow_snap_is_idle(l);
+                   !l->is_tick_armed && !l->is_rest_armed && !l->is_pump_sent &&
+                   l->n_fills == 0 && l->n_dropping == 0 && !atomic_load(&l->kick_sent) &&
+                   cow_snap_is_idle(l);
     return is_idle;
 }
 

@@ -51,6 +51,7 @@ struct cow_q {
     _Atomic uint32_t busy;
     _Atomic uint32_t has_held, release_sent;
     _Atomic uint64_t in_flight[COW_EPOCHS];
+    _Atomic uint64_t n_seen; /* requests; written by its thread alone */
     struct cow *l;
     struct blk_req *held, **held_tail;
     struct blk_msg release;
@@ -140,6 +141,7 @@ struct cow_up_slot {
     uint64_t block, pages[4];
     int rc;
     unsigned ticks;
+    uint64_t start_ns, n_seen; /* of the read from below */
     bool is_locked, is_stalled, is_reread, has_source;
     struct blk_lock_wait lw;
     char *buf;
@@ -198,7 +200,9 @@ struct cow {
     struct cow_want wants[BLK_MAX_WANTED];
     struct cow_commit commit;
     bool is_touch_reduced, is_aside_dirty, is_closing, is_tick_armed, is_kicking;
-    unsigned n_unstored; /* stored bits that are not durable yet */
+    bool is_rest_armed;
+    uint64_t rest_until_ns; /* no block is read for an upload until then */
+    unsigned n_unstored;    /* stored bits that are not durable yet */
     void *buffers[COW_BUFFERS];
     unsigned n_buffers, n_buffers_made;
     uint32_t n_slots, slot_hint, *slot_next, *slot_head; /* aside: by block */

@@ -1,6 +1,9 @@
 #include "blk/blk_cow_int.h"
 
+#include "base/time.h"
 #include <unistd.h>
+
+#define UP_REST_MAX_NS (20 * NS_PER_MS)
 
 /* Reading a frozen set for uploads: a block comes from its copy aside, or from below as long as it
  * has not been overwritten; pages that were absent come from the source. */
@@ -226,12 +229,52 @@ static void up_compose(struct cow_up_slot *s)
     }
 }
 
+/* Requests of the front ends so far; what the owner's queue does itself does not count. */
+static uint64_t n_seen(const struct cow *l)
+{
+    uint64_t n = 0;
+    for (unsigned i = 1; i < COW_QUEUES; i++) {
+        n += atomic_load_explicit(&l->qs[i].n_seen, memory_order_relaxed);
+    }
+    return n;
+}
+
+static void on_rested(void *ctx)
+{
+    struct cow *l = ctx;
+    l->is_rest_armed = false;
+    cow_kick(l);
+}
+
+/* A block of 512 KiB keeps the disk from the guest's small requests for as long as it is read.
+ * While there are such, the upload has a third of the time. */
+static void rest(struct cow *l, const struct cow_up_slot *s)
+{
+    uint64_t now = time_mono_ns();
+    if (n_seen(l) != s->n_seen) {
+        l->rest_until_ns = now + MIN(2 * (now - s->start_ns), UP_REST_MAX_NS);
+    }
+}
+
+static bool is_resting(struct cow *l)
+{
+    if (time_mono_ns() >= l->rest_until_ns) {
+        return false;
+    }
+    if (!l->is_rest_armed) {
+        l->is_rest_armed = true;
+        blk_queue_at(l->o.inner, l->rest_until_ns, on_rested, l);
+    }
+    return true;
+}
+
 static void on_read(struct cow_io *io, int rc)
 {
     struct cow_up_slot *s = io->ctx;
     struct cow *l = io->l;
     cow_io_put(io);
     if (s->is_locked) {
+        rest(l, s);
         s->is_locked = false;
         blk_lock_give(&l->lock, s->block * BLK_BLOCK, BLK_BLOCK, true);
     }
@@ -281,6 +324,8 @@ static void up_locked(struct blk_msg *m)
         map_block_states(l->m, s->block, s->pages);
     }
     s->is_locked = true;
+    s->start_ns = time_mono_ns();
+    s->n_seen = n_seen(l);
     uint64_t len = cow_block_len(l, s->block);
     memset(s->buf + len, 0, BLK_BLOCK - len);
     cow_io_start(l, &l->qs[0], l->base.below, BLK_READ, s->block * BLK_BLOCK, s->buf, len,
@@ -359,8 +404,8 @@ void cow_up_pump(struct cow *l, unsigned k)
         if (u->state != UP_FREE) {
             continue;
         }
-        if (n_reading(l) >= READ_AT_ONCE) {
-            return; /* whoever ends a read kicks */
+        if (n_reading(l) >= READ_AT_ONCE || is_resting(l)) {
+            return; /* whoever ends a read, or a rest, kicks */
         }
         if (!u->buf) {
             u->buf = aligned_alloc(BLK_PAGE, BLK_BLOCK);
