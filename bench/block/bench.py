@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The block engine beside raw io_uring and qemu-storage-daemon: one client, same patterns, rounds in turn.
 
-  bench/block/bench.py --build FOLDER [--json FILE] [--dir FOLDER] [--rounds N] [--ms MS] [--size MIB] [--only WORD]
+  bench/block/bench.py --build FOLDER [--json FILE] [--dir FOLDER] [--rounds N] [--ms MS] [--size MIB] [--long SECONDS] [--only WORD]
 
 Paths: raw (io_uring, O_DIRECT, on a file), engine (spx-viperblock-data with its whole stack, vhost-user-blk), crypt (the same, encrypted), QSD
 (qemu-storage-daemon, vhost-user-blk, an iothread, io_uring). All files have the same size, are fully written, and lie in --dir. In each round
@@ -36,6 +36,7 @@ PATTERNS = {
     "seqwrite 1M QD8": (0, MIB, 8, 1, 1, 0),
     "read 4K QD1": (100, 4096, 1, 1, 0, 0),
     "write+flush 4K QD1": (0, 4096, 1, 1, 0, 1),
+    "seqwrite 1M QD32": (0, MIB, 32, 1, 1, 0),
     "randread 4K 4 x QD32": (100, 4096, 32, 4, 0, 0),
     "randwrite 4K 4 x QD32": (0, 4096, 32, 4, 0, 0),
 }
@@ -173,12 +174,12 @@ def can_compare(b, name):
 def speeds(b, has_qsd):
     """Speed beside raw, CPU time beside QSD."""
     many = [n for n in PATTERNS if "4 x" in n]
-    cells = [(p, n) for n in PATTERNS for p in ("raw", "plain")]
+    cells = [(p, n) for n in PATTERNS for p in ("raw", "plain") if n != "seqwrite 1M QD32"]
     cells += [("crypt", n) for n in CPU_TARGET] + [("crypt", "seqread 1M QD8"), ("crypt", "seqwrite 1M QD8")]
     if has_qsd:
-        cells += [("qsd", n) for n in PATTERNS if n not in many]
+        cells += [("qsd", n) for n in PATTERNS if n not in many and n != "seqwrite 1M QD32"]
     b.rounds(cells)
-    for name in PATTERNS:
+    for name in [n for n in PATTERNS if n != "seqwrite 1M QD32"]:
         can, key = can_compare(b, name), "read_p50_us" if PATTERNS[name][0] == 100 else "write_p50_us"
         r, e = statistics.median(b.values("raw", name, "iops")), statistics.median(b.values("plain", name, "iops"))
         note = f"raw {r:,.0f}/s, engine {e:,.0f}/s"
@@ -202,9 +203,6 @@ def speeds(b, has_qsd):
         if ("crypt", name) in b.cells:
             Row(f"{name}: encrypted beside not", "x", b.ratios("crypt", "plain", name), 0.80 if "1M" in name else 0.85, False,
                 f"server {statistics.median(b.values('crypt', name, 'server_us')):.1f} CPU us/op", can)
-    name = "seqwrite 1M QD8"
-    Row(f"{name}: p99 beside raw", "x raw", b.ratios("plain", "raw", name, "write_p99_us"), 2, True,
-        "in runs of this length; the target is meant for 10 minutes", can_compare(b, name))
 
 
 def snapshot(b, host):
@@ -220,6 +218,29 @@ def snapshot(b, host):
         host.say("end")
     Row("randread 4K QD32 during an upload, beside without", "x", ratios, 0.70, False, "", is_quiet())
     Row("point in time: submissions held", "ms", held, 10)
+
+
+def hydration(b, host):
+    """Reads of blocks that are there, while the filler brings the others."""
+    lazy, half, ratios = os.path.join(b.folder, "lazy.sock"), 128 * MIB, []
+    for _ in range(args.rounds):
+        host.say("again")
+        subprocess.run([b.loader, "fill-vu", lazy, str(half)], check=True)
+        still = b.run("lazy", PATTERNS["randread 4K QD32"], disk=lazy, size=half, ms=min(args.ms, 1500))
+        host.say("fill")
+        ratios.append(b.run("lazy", PATTERNS["randread 4K QD32"], disk=lazy, size=half, ms=min(args.ms, 1500))["iops"] / still["iops"])
+    Row("randread 4K QD32 during hydration, of what is there, beside without", "x", ratios, 0.70, False, "", is_quiet())
+
+
+def long_writes(b):
+    """Slices in turn until each path had its time: what a log or an upload in the way of writes would show."""
+    name, slice_s, p99 = "seqwrite 1M QD32", min(30, args.long), {"raw": [], "plain": []}
+    for _ in range(max(1, args.long // slice_s)):
+        for path in p99:
+            p99[path].append(b.run(path, PATTERNS[name], ms=slice_s * 1000)["write_p99_us"] / 1000)
+    r = [x / y for x, y in zip(p99["plain"], p99["raw"])]
+    Row(f"{name} for {args.long} s: p99 beside raw", "x raw", r, 2, True, f"p99 raw {statistics.median(p99['raw']):.1f} ms (worst slice {max(p99['raw']):.1f}), "
+        f"engine {statistics.median(p99['plain']):.1f} ms ({max(p99['plain']):.1f})", is_quiet())
 
 
 def first_touch(b, host):
@@ -274,7 +295,8 @@ def main():
     p.add_argument("--rounds", type=int, default=9)
     p.add_argument("--ms", type=int, default=1000)
     p.add_argument("--size", type=int, default=1024, help="MiB of each disk")
-    p.add_argument("--only", default="", help="speeds, snapshot, touch")
+    p.add_argument("--long", type=int, default=0, help="seconds of the row of long writes, which is left out otherwise; its target is meant for 600")
+    p.add_argument("--only", default="", help="speeds, snapshot, touch, hydration, long")
     args = p.parse_args()
     folder = tempfile.mkdtemp(prefix="spx-bench-", dir=args.dir)
     host = qsd = None
@@ -299,6 +321,10 @@ def main():
             snapshot(b, host)
         if args.only in ("", "touch"):
             first_touch(b, host)
+        if args.only in ("", "hydration"):
+            hydration(b, host)
+        if args.only in ("", "long") and args.long > 0:
+            long_writes(b)
     finally:
         for x in (host, qsd):
             if x:

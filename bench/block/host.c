@@ -3,8 +3,8 @@
  * source, which is this process, as fast as memory.
  *   host DATA_PROCESS FOLDER SIZE LAZY_SIZE QUEUES
  * Prints "ready PID". Standard input: "snap" begins a full snapshot of plain ("held NS";
- * "done" when all is uploaded), "end" forgets it, "again" opens lazy anew, with nothing there;
- * end of input ends it. */
+ * "done" when all is uploaded), "end" forgets it, "again" opens lazy anew, with nothing there,
+ * "fill" begins to bring what lazy lacks, as fast as the service does; end of input ends it. */
 #include "base/num.h"
 #include "base/time.h"
 #include "blk/ctl.h"
@@ -21,6 +21,7 @@
 #include <sys/un.h>
 
 enum { PLAIN, CRYPT, LAZY, N_DISKS };
+#define FILL_RATE (UINT64_C(64) << 20) /* bytes a second, as viperblock/base.c */
 static const char *const names[N_DISKS] = {"plain", "crypt", "lazy"};
 static const char *folder;
 static uint64_t size[N_DISKS];
@@ -215,6 +216,11 @@ static void command(const char *line)
         (void)ask(&m, NULL, 0);
         open_disk(LAZY);
         printf("opened\n");
+    } else if (strcmp(line, "fill\n") == 0) {
+        union ctl_msg m = message(CTL_FILL, LAZY);
+        m.h.arg = FILL_RATE;
+        (void)ask(&m, NULL, 0);
+        printf("filling\n");
     } else {
         die("which command?");
     }
