@@ -47,6 +47,8 @@ s3fs              a bucket as a folder
 nodejs            the newest SDK of AWS for JavaScript
 libnbd-bin        clients of NBD
 fio               another, and a load for disks
+xfsprogs          a file system that shares extents
+btrfs-progs       another
 LIST
     # nodejs of other archives than Debian's brings its own.
     command -v npm >/dev/null || echo 'npm               fetches that SDK'

@@ -3,6 +3,7 @@
 #include "blk/nbd_int.h"
 #include <assert.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -16,7 +17,8 @@ struct nbd {
     char name[BLK_SNAP_ID];
     struct loop_fd *listen;
     struct nbd_conn *conns;
-    unsigned n_conns, used; /* used: bit per number of a connection */
+    atomic_uint n_conns; /* changed by the loop only */
+    unsigned used;       /* bit per number of a connection */
     void (*on_stop)(void *ctx);
     void *stop_ctx;
 };

@@ -38,4 +38,4 @@ MUST_CHECK int nbd_new(const struct nbd_opts *o, struct nbd **ret, struct err *e
 void nbd_stop(struct nbd *n, void (*fn)(void *ctx), void *ctx);
 /* Waits until nothing is under way (at once after nbd_stop()'s call-back). NULL is fine. */
 void nbd_free(struct nbd *n);
-unsigned nbd_n_conns(const struct nbd *n);
+unsigned nbd_n_conns(const struct nbd *n); /* any thread */
