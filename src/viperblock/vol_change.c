@@ -16,6 +16,27 @@ int vol_set_limits(struct vols *vs, struct vol *v, struct err *err)
     return vol_call(vs, v, &m, CALL_NS, NULL, err);
 }
 
+void vol_set_size(struct vols *vs, struct vol *v, uint64_t size)
+{
+    vols_lock(vs); /* the loop copies all of it when its process says something */
+    v->size = size;
+    vols_unlock(vs);
+}
+
+void vol_set_queues(struct vols *vs, struct vol *v, uint32_t n_queues)
+{
+    vols_lock(vs);
+    v->n_queues = v->p ? v->n_queues : n_queues;
+    vols_unlock(vs);
+}
+
+void vol_forgive(struct vols *vs, struct vol *v)
+{
+    vols_lock(vs);
+    v->is_crashed = false;
+    vols_unlock(vs);
+}
+
 void vol_forget_source(struct vols *vs, struct vol *v)
 {
     vols_lock(vs);

@@ -103,6 +103,12 @@ MUST_CHECK int vol_call(struct vols *vs, struct vol *v, union ctl_msg *m, uint64
 
 /* Its type, or what is provisioned of it, has changed. */
 MUST_CHECK int vol_set_limits(struct vols *vs, struct vol *v, struct err *err);
+/* It has grown. */
+void vol_set_size(struct vols *vs, struct vol *v, uint64_t size);
+/* With how many it will be opened; of an open one nothing changes. */
+void vol_set_queues(struct vols *vs, struct vol *v, uint32_t n_queues);
+/* Its process's deaths were not its own fault, or do not matter any more. */
+void vol_forgive(struct vols *vs, struct vol *v);
 /* Everything is present. */
 void vol_forget_source(struct vols *vs, struct vol *v);
 /* Snapshots: what the description names; blocks are taken from now on; how far it is. */

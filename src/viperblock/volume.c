@@ -112,7 +112,7 @@ static int close_for_delete(struct vb *vb, const struct volume *v, struct err *e
     struct vol *vol = vol_take(vb->vols, v->account, v->id);
     int rc = vol_close(vb->vols, vol, false, err);
     if (rc == 0) {
-        vol->is_crashed = false;
+        vol_forgive(vb->vols, vol);
     }
     vol_give(vb->vols, vol);
     return rc;
@@ -198,7 +198,7 @@ static int grow(struct vb *vb, struct arena *a, struct vol *vol, struct volume_m
     m->size = size;
     rc = rc != 0 ? rc : vol_meta_save(vb, m, err);
     if (rc == 0) {
-        vol->size = size;
+        vol_set_size(vb->vols, vol, size);
         log_info("volume.grown", KV_STR("volume", m->id), KV_U64("gib", size / GIB));
     }
     return rc;

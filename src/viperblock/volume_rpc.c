@@ -77,9 +77,7 @@ static int open_volume(struct vb *vb, struct arena *a, const struct json *args,
         return rc;
     }
     struct vol *v = vol_take(vb->vols, account, id);
-    if (v->p == NULL) {
-        v->n_queues = (uint32_t)n_queues;
-    }
+    vol_set_queues(vb->vols, v, (uint32_t)n_queues);
     rc = vol_open(vb->vols, v, arena_cstr(a, instance),
                   (is_nbd ? 0 : (unsigned)n_queues * MAX_VOLUMES) + OTHER_RINGS, err);
     const struct vol_guest g = {
