@@ -35,6 +35,16 @@ find_aws() {
     command -v aws || as_caller bash -lc 'command -v aws' 2>/dev/null
 }
 
+# Who listens on a TCP port, when it is no service of ours: "nginx (pid 12)".
+listener() {
+    local inode pid name
+    inode=$(awk -v p=":$(printf %04X "$1")" '$4 == "0A" && substr($2, length($2) - 4) == p {print $10; exit}' /proc/net/tcp /proc/net/tcp6)
+    [ -n "$inode" ] || return 0
+    pid=$(find /proc/[0-9]*/fd -lname "socket:\\[$inode\\]" 2>/dev/null | head -n 1 | cut -d/ -f3)
+    name=$(cat "/proc/$pid/comm" 2>/dev/null || true)
+    case $name in spx-*) ;; *) echo "${name:-somebody} (pid ${pid:-unknown})" ;; esac
+}
+
 # Runs quietly; shows what was said only when it fails.
 quietly() {
     local log

@@ -4,11 +4,23 @@
 need_root up
 start=$SECONDS
 
+config=${SPX_CONFIG:-/etc/spinifex/spinifex.toml}
+if [ ! -f "$config" ]; then
+    # Before anything is installed. Later, spx itself looks.
+    while IFS='|' read -r port what option; do
+        who=$(listener "$port")
+        [ -z "$who" ] || die "TCP port $port, of $what, is used by $who: end it, or make the node with another port:
+  sudo tools/packages.sh install && make build && sudo build/src/spx/spx admin init --node node1 --nodes 1 $option N && sudo make up"
+    done <<'PORTS'
+9999|the AWS API (nodes.node1.awsgw.port)|--port
+8443|S3 (nodes.node1.predastore.port)|--s3-port
+9998|metrics (nodes.node1.awsgw.metrics_port)|--metrics-port
+PORTS
+fi
 "$root/tools/packages.sh" install
 say 'building'
 "$root/tools/build.sh"
 
-config=${SPX_CONFIG:-/etc/spinifex/spinifex.toml}
 if [ ! -f "$config" ]; then
     say 'first start: configuration, certificates, an account'
     "$spx" admin init --node node1 --nodes 1 --no-profile
@@ -118,5 +130,6 @@ ${old}  aws sts get-caller-identity
   aws s3 mb s3://first-bucket
   ssh -i $key root@$ip
   sudo $spx get nodes
+  sudo $spx doctor
   sudo make down
 NEXT

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-/* A drive is hung that does not answer for so long, also when this machine is busy with others; what
- * waits for one, at door.slow_ms, is told from what does not by the limit. */
+/* A drive is hung that does not answer for so long, also when this machine is busy with others;
+ * what waits for one, at door.slow_ms, is told from what does not by the limit. */
 #define HUNG_NS  (2 * NS_PER_S)
 #define LIMIT_NS (40 * NS_PER_S)
 #define UNIT     (64u << 10)

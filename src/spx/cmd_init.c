@@ -4,6 +4,7 @@
 #include "spx/admin.h"
 #include "spx/cmds.h"
 #include "spx/dirs.h"
+#include "spx/doctor.h"
 #include "spx/host.h"
 #include "spx/init_text.h"
 #include "spx/prepare.h"
@@ -171,6 +172,20 @@ static void say_done(struct spx *s, const char *path, struct str account)
            certs_ca_path(s->arena, s->cfg));
 }
 
+/* Before anything is made: what somebody else has already. */
+static int check_clashes(struct spx *s, struct err *err)
+{
+    struct doctor d = {.a = s->arena, .root = ""};
+    doctor_net(&d, s->cfg);
+    for (size_t i = 0; i < d.n; i++) {
+        if (d.v[i].state == DOCTOR_FAIL) {
+            return fail(err, -EADDRINUSE, "Clash", "%.*s: %.*s", STR_ARG(d.v[i].what),
+                        STR_ARG(d.v[i].cure));
+        }
+    }
+    return 0;
+}
+
 int cmd_admin_init(struct spx *s, struct err *err)
 {
     const char *dir = or_default(spx_value(s, "--config-dir"), "/etc/spinifex");
@@ -187,6 +202,7 @@ int cmd_admin_init(struct spx *s, struct err *err)
         return r;
     }
     r = s->cfg->uid_base ? spx_need_root(s, err) : 0;
+    r = r < 0 || !is_new ? r : check_clashes(s, err);
     r = r < 0 ? r : prepare_dirs(s, err);
     /* The authority's certificate lies beside the configuration. */
     r = r < 0 ? r : file_mkdirs(dir, 0755, err);

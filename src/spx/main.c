@@ -210,12 +210,18 @@ static const struct spx_opt down_opts[] = {
     {"--timeout", "SECONDS", "how long services may take (default: 240)"},
 };
 
+static const struct spx_opt doctor_opts[] = {
+    {"--quick", NULL, "only what is not well, and nothing that asks the services"},
+};
 static const struct spx_cmd root_cmds[] = {
     {.name = "up", .help = "Starts the services of this node and watches over them.", .fn = cmd_up, OPTS(up_opts)},
     {.name = "down", .help = "Stops guests, then services; keeps all data.", .fn = cmd_down, OPTS(down_opts)},
     {.name = "get", .help = "Lists what there is.", SUBS(get_cmds)},
     {.name = "top", .help = "What is used.", SUBS(top_cmds)},
     {.name = "admin", .help = "Setting up and looking after a node.", SUBS(admin_cmds)},
+    {.name = "doctor", .help = "Looks whether this host and its services are well, and says what to do.",
+     .more = "A line each: ok, warning (works, but less well) or FAULT, with the cure. Exit status 1 when there is a fault.", .fn = cmd_doctor,
+     OPTS(doctor_opts)},
     {.name = "bench", .help = "Figures of this cloud.", SUBS(bench_cmds)},
     {.name = "config", .help = "The configuration.", SUBS(config_cmds)},
     {.name = "profile", .help = "The AWS profile.", SUBS(profile_cmds)},
