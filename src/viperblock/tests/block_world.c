@@ -7,6 +7,7 @@
 #include "model/keys.h"
 #include "net/rpc.h"
 #include "os/proc_id.h"
+#include "snap/snap_s3.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -435,6 +436,30 @@ struct snap_usage world_usage(struct world *w)
     assert_int_equal(u.n_damaged, 0);
     world_start(w, WORLD_BLOCK);
     return u;
+}
+
+size_t world_objects(struct world *w)
+{
+    static const char *const kinds[] = {"b/", "p/", "m/", "r/"};
+    static struct snap_s3_item items[SNAP_S3_LIST_MAX];
+    char sock[PATH_MAX];
+    struct err err = ERR_INIT;
+    size_t n = 0, n_all = 0;
+    bool is_more = false;
+    AUTO(snap_s3_freep)
+    struct snap_s3 *c = snap_s3_new(
+        &(struct snap_s3_opts){.socket = tmpdir_path(&w->dir, "run/predastore-s3.sock", sock),
+                               .bucket = ".viperblock",
+                               .n_conns = 1,
+                               .stall_ns = WAIT_NS});
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        if (snap_s3_list(c, kinds[i], "", false, items, &n, &is_more, &err) != 0) {
+            fail_msg("%s: %s", kinds[i], err.msg);
+        }
+        assert_false(is_more);
+        n_all += n;
+    }
+    return n_all;
 }
 
 size_t world_count(struct world *w, const char *sub)

@@ -65,6 +65,8 @@ void world_close(struct world *w, const char *volume, const char *instance,
 /* What the store of snapshots holds, after everything that nobody needs was collected. The
  * block service is stopped for it and started again. */
 struct snap_usage world_usage(struct world *w);
+/* Objects of snapshots in the store, of all kinds (but keys): nothing is collected for it. */
+size_t world_objects(struct world *w);
 size_t world_count(struct world *w, const char *sub); /* entries, hidden ones too */
 uint64_t world_allocated(struct world *w, const char *kind, const char *id); /* of its data */
 /* Everything below data/viperblock and run/viperblock is removed, but the root key. */
