@@ -15,14 +15,16 @@
 #define SIZE_ARG "size=16777216"
 
 static const char *server_exe, *mutants_exe;
-static uint64_t rng = 88172645463325252u;
+static _Atomic uint64_t rng = 88172645463325252u; /* who keeps the server alive draws too */
 
 static uint64_t rnd(uint64_t n)
 {
-    rng ^= rng << 13;
-    rng ^= rng >> 7;
-    rng ^= rng << 17;
-    return rng % n;
+    uint64_t x = rng;
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    rng = x;
+    return x % n;
 }
 
 struct plan {
