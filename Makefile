@@ -1,5 +1,5 @@
 # Thin: the work is done by Meson, Ninja and the scripts in tools/. Every target may be run again and again.
-.PHONY: help build up down check bench soak install lint packages
+.PHONY: help build up down check bench soak install deb lint packages
 help:
 	@echo 'sudo make up       installs what is missing, builds, starts the cloud, launches a first guest'
 	@echo 'sudo make down     stops guests and services, keeps the data'
@@ -7,6 +7,7 @@ help:
 	@echo 'make build         only builds (build/)'
 	@echo 'make lint          checks edges of rooms, banned calls, formatting'
 	@echo 'make bench         figures of this machine; make soak: long tests, clang, arm64'
+	@echo 'make deb           builds a Debian package (build-deb/)'
 	@echo 'sudo make install  installs programs, units and documents'
 packages:
 	@tools/packages.sh install
@@ -24,5 +25,7 @@ soak:
 	@tools/soak.sh
 install:
 	@tools/install.sh
+deb:
+	@tools/deb.sh
 lint:
 	@tools/lint.sh

@@ -75,6 +75,7 @@ libc6-dev-arm64-cross  its C library
 clang             a second compiler, and libFuzzer
 libclang-rt-14-dev  its run time (Debian 12)
 libclang-rt-dev   its run time
+mmdebstrap        empty Debians to build, install and purge in
 LIST
 }
 # The AWS CLI: whatever the caller has; Debian's package when he has none.

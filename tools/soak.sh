@@ -31,5 +31,11 @@ if command -v clang >/dev/null; then
         rm -rf "$found"
     done
 fi
+if [ "$(id -u)" = 0 ] && command -v mmdebstrap >/dev/null; then
+    for release in bookworm trixie; do
+        say "a package for $release"
+        "$root/tests/soak/deb_root.sh" "$release"
+    done
+fi
 say 'tests, three times'
 SPX_CHURN_SECONDS=${SOAK_CHURN_SECONDS:-120} SPX_RACE_ROUNDS=50 SPX_ATTACH_ROUNDS=${SOAK_ATTACH_ROUNDS:-1000} "$root/tools/check.sh" --repeat 3

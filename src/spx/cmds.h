@@ -51,5 +51,7 @@ int cmd_profile_write(struct spx *s, struct err *err);
 int cmd_aws(struct spx *s, struct err *err);
 int cmd_up(struct spx *s, struct err *err);
 int cmd_down(struct spx *s, struct err *err);
+int cmd_completion(struct spx *s, struct err *err);
+int cmd_manual(struct spx *s, struct err *err);
 int cmd_doctor(struct spx *s, struct err *err);
 int cmd_version(struct spx *s, struct err *err);

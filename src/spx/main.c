@@ -227,6 +227,9 @@ static const struct spx_cmd root_cmds[] = {
     {.name = "profile", .help = "The AWS profile.", SUBS(profile_cmds)},
     {.name = "aws", .args = "...", .help = "Runs the AWS CLI against this cloud, whatever its version.", .fn = cmd_aws,
      .takes_rest = true},
+    {.name = "completion", .args = "bash", .help = "Prints completion for bash.",
+     .more = "spx completion bash >/etc/bash_completion.d/spx", .min_pos = 1, .max_pos = 1, .fn = cmd_completion},
+    {.name = "manual", .help = "Prints the manual page: spx manual | man -l -", .fn = cmd_manual},
     {.name = "version", .help = "Prints the version.", .fn = cmd_version},
 };
 const struct spx_cmd spx_root = {
