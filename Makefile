@@ -1,8 +1,9 @@
 # Thin: the work is done by Meson, Ninja and the scripts in tools/. Every target may be run again and again.
-.PHONY: help build up down check bench soak install deb lint packages
+.PHONY: help build up down check bench soak install deb purge lint packages
 help:
 	@echo 'sudo make up       installs what is missing, builds, starts the cloud, launches a first guest'
 	@echo 'sudo make down     stops guests and services, keeps the data'
+	@echo 'sudo make purge    undoes make up for ever: lists what goes, and asks'
 	@echo 'sudo make check    builds with sanitizers and runs every test'
 	@echo 'make build         only builds (build/)'
 	@echo 'make lint          checks edges of rooms, banned calls, formatting'
@@ -25,6 +26,8 @@ soak:
 	@tools/soak.sh
 install:
 	@tools/install.sh
+purge:
+	@tools/purge.sh
 deb:
 	@tools/deb.sh
 lint:

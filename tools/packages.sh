@@ -125,6 +125,8 @@ install)
     [ "${#have[@]}" -gt 0 ] || exit 0
     say "installing ${have[*]}"
     DEBIAN_FRONTEND=noninteractive quietly apt-get install -y --no-install-recommends "${have[@]}"
+    mkdir -p /var/cache/spinifex # for whoever wants to be rid of them again (tools/purge.sh)
+    printf '%s\n' "${have[@]}" >>/var/cache/spinifex/packages
     ;;
 *) die "usage: packages.sh list|missing|install [run|check|soak]" ;;
 esac

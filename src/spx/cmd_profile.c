@@ -97,3 +97,10 @@ int cmd_profile_write(struct spx *s, struct err *err)
                                &secret, err);
     return r < 0 ? r : admin_write_profile(s, name ? name : "spinifex", key, secret, err);
 }
+
+int cmd_profile_remove(struct spx *s, struct err *err)
+{
+    struct profile_user u;
+    int r = profile_find_user(&u, err);
+    return r < 0 ? r : profile_remove(&u, s->n_pos > 0 ? s->pos[0] : "spinifex", err);
+}

@@ -48,6 +48,7 @@ int cmd_config_check(struct spx *s, struct err *err);
 int cmd_config_get(struct spx *s, struct err *err);
 int cmd_config_doc(struct spx *s, struct err *err);
 int cmd_profile_write(struct spx *s, struct err *err);
+int cmd_profile_remove(struct spx *s, struct err *err);
 int cmd_aws(struct spx *s, struct err *err);
 int cmd_up(struct spx *s, struct err *err);
 int cmd_down(struct spx *s, struct err *err);

@@ -198,6 +198,7 @@ static const struct spx_opt profile_opts[] = {
 static const struct spx_cmd profile_cmds[] = {
     {.name = "write", .help = "Writes the AWS profile of the calling user (of $SUDO_USER under sudo).", .fn = cmd_profile_write,
      OPTS(profile_opts)},
+    {.name = "remove", .args = "[NAME]", .help = "Takes the profile (spinifex) out of those files again.", .max_pos = 1, .fn = cmd_profile_remove},
 };
 static const struct spx_opt up_opts[] = {
     {"--detach", NULL, "come back when every service answers"},

@@ -6,8 +6,10 @@
 #include <grp.h>
 #include <limits.h>
 #include <pwd.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define MAX_FILE (1u << 20)
 
@@ -131,6 +133,26 @@ static void keep_others(struct str *rest, const struct profile_pair *pairs, size
     }
 }
 
+void profile_drop(struct str text, const char *section, struct buf *out)
+{
+    struct str rest = text.p ? text : STR(""), line = STR_NONE;
+    bool is_in = false, has_option = false;
+    size_t blank = SIZE_MAX; /* where a blank line in front of the section begins */
+    while (next_line(&rest, &line)) {
+        enum line_type type = classify(line, &has_option);
+        if (type == LINE_HEADER) {
+            is_in = is_header(line, section);
+        }
+        if (!is_in) {
+            blank = type == LINE_BLANK ? MIN(blank, out->n) : SIZE_MAX;
+            buf_add(out, line);
+        }
+    }
+    if (is_in && blank < out->n) { /* it was the last */
+        out->n = blank;
+    }
+}
+
 void profile_merge(struct str text, const char *section, const struct profile_pair *pairs,
                    size_t n, struct buf *out)
 {
@@ -231,9 +253,13 @@ static int merge_file(const char *path, const char *section, const struct profil
     return is_same ? 0 : file_write_atomic(real, buf_str(&out), 0600, err);
 }
 
-static int write_both(const struct profile *p, const char *config, const char *credentials,
-                      struct err *err)
+struct files {
+    char config[PATH_MAX], credentials[PATH_MAX];
+};
+
+static int write_both(const void *ctx, const struct files *f, struct err *err)
 {
+    const struct profile *p = ctx;
     const struct profile_pair conf[] = {
         {"region", str_c(p->region)},
         {"endpoint_url", str_c(p->endpoint)},
@@ -248,8 +274,8 @@ static int write_both(const struct profile *p, const char *config, const char *c
     };
     char section[80];
     snprintf(section, sizeof(section), "profile %s", p->name);
-    int r = merge_file(config, section, conf, ARRAY_LEN(conf), err);
-    return r < 0 ? r : merge_file(credentials, p->name, cred, ARRAY_LEN(cred), err);
+    int r = merge_file(f->config, section, conf, ARRAY_LEN(conf), err);
+    return r < 0 ? r : merge_file(f->credentials, p->name, cred, ARRAY_LEN(cred), err);
 }
 
 static int path_of(const struct profile_user *u, const char *env, const char *name, char *ret,
@@ -264,16 +290,19 @@ static int path_of(const struct profile_user *u, const char *env, const char *na
                                       : 0;
 }
 
-int profile_write(const struct profile_user *u, const struct profile *p, char *ret_config,
-                  char *ret_credentials, size_t path_size, struct err *err)
+static int find_files(const struct profile_user *u, struct files *f, struct err *err)
 {
-    int r = path_of(u, "AWS_CONFIG_FILE", "config", ret_config, path_size, err);
-    r = r < 0 ? r
-              : path_of(u, "AWS_SHARED_CREDENTIALS_FILE", "credentials", ret_credentials,
-                        path_size, err);
-    if (r < 0) {
-        return r;
-    }
+    int r = path_of(u, "AWS_CONFIG_FILE", "config", f->config, sizeof(f->config), err);
+    return r < 0 ? r
+                 : path_of(u, "AWS_SHARED_CREDENTIALS_FILE", "credentials", f->credentials,
+                           sizeof(f->credentials), err);
+}
+
+/* Calls fn with the rights of that user, new files for him alone. */
+static int as_user(const struct profile_user *u, const void *p, const struct files *f,
+                   int (*fn)(const void *p, const struct files *f, struct err *err),
+                   struct err *err)
+{
     gid_t groups[64];
     int n_groups = 0;
     if (u->is_other) {
@@ -284,13 +313,73 @@ int profile_write(const struct profile_user *u, const struct profile *p, char *r
         }
     }
     mode_t old = umask(077);
-    r = write_both(p, ret_config, ret_credentials, err);
+    int r = fn(p, f, err);
     umask(old);
     if (u->is_other &&
         (seteuid(0) < 0 || setegid(0) < 0 || setgroups((size_t)n_groups, groups) < 0)) {
         abort(); /* going on with half of somebody's rights is not safe */
     }
     return r;
+}
+
+int profile_write(const struct profile_user *u, const struct profile *p, char *ret_config,
+                  char *ret_credentials, size_t path_size, struct err *err)
+{
+    struct files f;
+    int r = find_files(u, &f, err);
+    if (r < 0) {
+        return r;
+    }
+    (void)snprintf(ret_config, path_size, "%s", f.config);
+    (void)snprintf(ret_credentials, path_size, "%s", f.credentials);
+    return as_user(u, p, &f, write_both, err);
+}
+
+static int drop_from(const char *path, const char *section, struct err *err)
+{
+    AUTO_FREE char *text = NULL;
+    size_t n = 0;
+    AUTO_BUF out;
+    char real[PATH_MAX];
+    if (!realpath(path, real)) {
+        return errno == ENOENT ? 0 : fail(err, -errno, "OpenFailed", "%s: %m", path);
+    }
+    int r = file_read(real, MAX_FILE, &text, &n, err);
+    if (r < 0) {
+        return r;
+    }
+    buf_init(&out, MAX_FILE);
+    profile_drop(str_n(text, n), section, &out);
+    if (!buf_ok(&out) || out.n == n) {
+        return 0; /* there is none */
+    }
+    if (out.n > 0) {
+        return file_write_atomic(real, buf_str(&out), 0600, err);
+    }
+    return unlink(real) == 0 ? 0 : fail(err, -errno, "WriteFailed", "%s: %m", path);
+}
+
+static int drop_both(const void *p, const struct files *f, struct err *err)
+{
+    char section[80], dir[PATH_MAX];
+    const char *name = p;
+    (void)snprintf(section, sizeof(section), "profile %s", name);
+    int r = drop_from(f->config, section, err);
+    r = r < 0 ? r : drop_from(f->credentials, name, err);
+    (void)snprintf(dir, sizeof(dir), "%s", f->config);
+    char *slash = strrchr(dir, '/');
+    if (slash && strcmp(slash, "/config") == 0) {
+        *slash = '\0';
+        (void)rmdir(dir); /* only an empty one goes */
+    }
+    return r;
+}
+
+int profile_remove(const struct profile_user *u, const char *name, struct err *err)
+{
+    struct files f;
+    int r = find_files(u, &f, err);
+    return r < 0 ? r : as_user(u, name, &f, drop_both, err);
 }
 
 struct str profile_get(struct str text, const char *section, const char *key)

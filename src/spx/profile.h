@@ -18,6 +18,10 @@ struct profile_pair {
 void profile_merge(struct str text, const char *section, const struct profile_pair *pairs,
                    size_t n, struct buf *out);
 
+/* Appends 'text' without the section, and without the blank line in front of it when it is the
+ * last: what profile_merge() added at the end of a file is gone. */
+void profile_drop(struct str text, const char *section, struct buf *out);
+
 /* Whose files: $SUDO_USER's when root, else the caller's. */
 struct profile_user {
     uid_t uid;
@@ -37,6 +41,10 @@ struct profile {
 MUST_CHECK int profile_write(const struct profile_user *u, const struct profile *p,
                              char *ret_config, char *ret_credentials, size_t path_size,
                              struct err *err);
+
+/* Takes the profile out of both files again; a file, and a folder, that is empty then goes. 0 also
+ * when there is no such profile. */
+MUST_CHECK int profile_remove(const struct profile_user *u, const char *name, struct err *err);
 
 /* The value of an option of a section, as AWS's tools would read it; STR_NONE. Borrows. */
 struct str profile_get(struct str text, const char *section, const char *key);

@@ -246,12 +246,53 @@ static void test_keys(void **state)
     tmpdir_done(&d);
 }
 
+/* What was added is gone again, and every other byte is there. */
+static void test_a_profile_is_taken_out_again(void **state)
+{
+    static const struct {
+        const char *text, *without;
+    } cases[] = {
+        {"", ""},
+        {"[profile spinifex]\nregion = r\n", ""},
+        {"[default]\nregion = x\n", "[default]\nregion = x\n"},
+        {"[default]\nregion = x\n\n[profile spinifex]\nregion = r\ns3 =\n    a = b\n",
+         "[default]\nregion = x\n"},
+        {"[profile spinifex]\nregion = r\n\n[default]\nx = y\n", "[default]\nx = y\n"},
+        {"# mine\n[ profile \"spinifex\" ]\nregion = r\n", "# mine\n"},
+        {"[profile spinifex2]\nregion = r\n", "[profile spinifex2]\nregion = r\n"},
+        {"[a]\nx = 1\n\n\n[profile spinifex]", "[a]\nx = 1\n"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        AUTO_BUF out;
+        buf_init(&out, 4096);
+        profile_drop(str_c(cases[i].text), "profile spinifex", &out);
+        if (!str_eqc(buf_str(&out), cases[i].without)) {
+            fail_msg("%zu: \"%s\"", i, buf_cstr(&out));
+        }
+    }
+    static const char *const texts[] = {"", "[default]\nregion = x\n", "# c\n[a]\nb=c\r\n"};
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        const struct profile_pair pair = {"region", STR("r")};
+        AUTO_BUF with;
+        AUTO_BUF out;
+        buf_init(&with, 4096);
+        buf_init(&out, 4096);
+        profile_merge(str_c(texts[i]), "profile spinifex", &pair, 1, &with);
+        profile_drop(buf_str(&with), "profile spinifex", &out);
+        assert_string_equal(buf_cstr(&out), texts[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_merge),   cmocka_unit_test(test_merge_keeps_line_ends),
-        cmocka_unit_test(test_files),   cmocka_unit_test(test_another_user),
-        cmocka_unit_test(test_reading), cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_a_profile_is_taken_out_again),
+        cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_merge_keeps_line_ends),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_another_user),
+        cmocka_unit_test(test_reading),
+        cmocka_unit_test(test_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

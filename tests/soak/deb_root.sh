@@ -29,7 +29,9 @@ cat >"$work/build/root/script.sh" <<'X'
 export LC_ALL=C.UTF-8 CI=true
 cd /src
 tools/packages.sh install check
-tools/check.sh --suite unit --suite fuzz
+meson setup build-check -Db_sanitize=address,undefined -Db_lundef=false >/dev/null # no boto3 is needed for these suites
+ninja -C build-check --quiet
+meson test -C build-check --no-rebuild --suite unit --suite fuzz --timeout-multiplier 3 | tail -n 12
 make deb
 X
 inside "$work/build" shared build
