@@ -14,7 +14,7 @@
 #include <stdio.h>
 
 /* What happens to volumes over a long life: attached and detached again and again, without a
- * trace; a block of their snapshot that is damaged. */
+ * trace; many snapshots at once; a block of one that is damaged. */
 
 #define BLOCK     (512u << 10)
 #define VOL1      "vol-00000000000000001"
@@ -213,6 +213,86 @@ static void a_volume_is_attached_again_and_again(void **state)
     assert_int_equal(world_count(&w, "run/viperblock"), 1); /* maps */
 }
 
+/* --- many snapshots
+ * -------------------------------------------------------------------------- */
+
+static struct volume from_snapshot(const char *id, const char *snap)
+{
+    struct volume v = world_volume(id, 1);
+    v.snapshot_id = arena_str_dup(w.a, str_c(snap));
+    v.snapshot_account = STR(ACCOUNT);
+    return v;
+}
+
+/* More at once than the maps can hold, deleted before they are done, their volume too: what was
+ * asked for first is done first, and nothing is left. */
+static void many_snapshots_at_once(void **state)
+{
+    (void)state;
+    struct test_disk d;
+    static char page[4096], got[4096];
+    struct volume v = world_volume(VOL1, 1);
+    world_put_volume(&w, &v);
+    world_wait_volume(&w, VOL1, "available");
+    world_open(&w, VOL1, INSTANCE, &d);
+    for (unsigned i = 0; i < 7; i++) {
+        char id[40];
+        snprintf(id, sizeof(id), "snap-%017u", i + 1);
+        test_fill(page, sizeof(page), 900 + i);
+        assert_int_equal(test_disk_write(&d, 0, page, sizeof(page)), 0);
+        assert_int_equal(test_disk_write(&d, (uint64_t)(i + 1) << 20, page, sizeof(page)), 0);
+        assert_int_equal(test_disk_flush(&d), 0);
+        struct snapshot s = world_snapshot_rec(id, VOL1);
+        world_put_snapshot(&w, &s);
+        world_wait_started(&w, id);
+        if (i % 3 == 2) { /* not wanted any more: it is finished, then removed */
+            s.want = STR("deleted");
+            s.generation = 2;
+            world_put_snapshot(&w, &s);
+        }
+    }
+    world_close(&w, VOL1, INSTANCE, &d);
+    for (unsigned i = 0; i < 7; i++) {
+        char id[40], vol[40];
+        snprintf(id, sizeof(id), "snap-%017u", i + 1);
+        world_wait_snapshot(&w, id, i % 3 == 2 ? "deleted" : "completed");
+        if (i % 3 == 2) {
+            continue;
+        }
+        snprintf(vol, sizeof(vol), "vol-%017u", 50 + i);
+        struct volume r = from_snapshot(vol, id);
+        r.id = arena_str_dup(w.a, str_c(vol));
+        world_put_volume(&w, &r);
+        world_wait_volume(&w, vol, "available");
+        world_open(&w, vol, INSTANCE, &d);
+        test_fill(page, sizeof(page), 900 + i);
+        assert_int_equal(test_disk_read(&d, 0, got, sizeof(got)), 0);
+        assert_memory_equal(got, page, sizeof(page));
+        memset(page, 0, sizeof(page));
+        assert_int_equal(test_disk_read(&d, (uint64_t)(i + 2) << 20, got, sizeof(got)), 0);
+        assert_memory_equal(got, page, sizeof(page));
+        world_close(&w, vol, INSTANCE, &d);
+        world_delete_volume(&w, &r);
+    }
+    /* a volume that goes while its last snapshot is read: the snapshot is whole all the same */
+    struct snapshot last = world_snapshot_rec("snap-00000000000000099", VOL1);
+    world_put_snapshot(&w, &last);
+    world_wait_started(&w, "snap-00000000000000099");
+    world_delete_volume(&w, &v);
+    world_wait_snapshot(&w, "snap-00000000000000099", "completed");
+    for (unsigned i = 0; i < 7; i++) {
+        char id[40];
+        snprintf(id, sizeof(id), "snap-%017u", i + 1);
+        if (i % 3 != 2) {
+            world_delete_snapshot(&w, id, VOL1);
+        }
+    }
+    world_delete_snapshot(&w, "snap-00000000000000099", VOL1);
+    struct snap_usage u = world_usage(&w);
+    assert_int_equal(u.n_manifests + u.n_kept + u.n_pending + u.n_blocks + u.n_pages, 0);
+    assert_int_equal(world_count(&w, "data/viperblock/volumes"), 0);
+}
+
 /* --- a damaged block ------------------------------------------------------------------------- */
 
 /* One byte of block 'block' is another one in the store; or, is_gone, the block is not there. */
@@ -329,6 +409,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_volume_is_attached_again_and_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(many_snapshots_at_once, setup, teardown),
         cmocka_unit_test_setup_teardown(a_damaged_block_is_an_error_for_itself_alone, setup,
                                         teardown),
     };

@@ -545,75 +545,6 @@ static void an_increment_does_not_wait_for_a_deleted_snapshot(void **state)
     world_wait_snapshot(&w, "snap-00000000000000004", "error");
 }
 
-/* More at once than the maps can hold, deleted before they are done, their volume too: what was
- * asked for first is done first, and nothing is left. */
-static void many_snapshots_at_once(void **state)
-{
-    (void)state;
-    struct test_disk d;
-    static char page[4096], got[4096];
-    struct volume v = world_volume(VOL1, 1);
-    world_put_volume(&w, &v);
-    world_wait_volume(&w, VOL1, "available");
-    world_open(&w, VOL1, INSTANCE, &d);
-    for (unsigned i = 0; i < 7; i++) {
-        char id[40];
-        snprintf(id, sizeof(id), "snap-%017u", i + 1);
-        test_fill(page, sizeof(page), 900 + i);
-        assert_int_equal(test_disk_write(&d, 0, page, sizeof(page)), 0);
-        assert_int_equal(test_disk_write(&d, (uint64_t)(i + 1) << 20, page, sizeof(page)), 0);
-        assert_int_equal(test_disk_flush(&d), 0);
-        struct snapshot s = world_snapshot_rec(id, VOL1);
-        world_put_snapshot(&w, &s);
-        world_wait_started(&w, id);
-        if (i % 3 == 2) { /* not wanted any more: it is finished, then removed */
-            s.want = STR("deleted");
-            s.generation = 2;
-            world_put_snapshot(&w, &s);
-        }
-    }
-    world_close(&w, VOL1, INSTANCE, &d);
-    for (unsigned i = 0; i < 7; i++) {
-        char id[40], vol[40];
-        snprintf(id, sizeof(id), "snap-%017u", i + 1);
-        world_wait_snapshot(&w, id, i % 3 == 2 ? "deleted" : "completed");
-        if (i % 3 == 2) {
-            continue;
-        }
-        snprintf(vol, sizeof(vol), "vol-%017u", 50 + i);
-        struct volume r = from_snapshot(vol, id);
-        r.id = arena_str_dup(w.a, str_c(vol));
-        world_put_volume(&w, &r);
-        world_wait_volume(&w, vol, "available");
-        world_open(&w, vol, INSTANCE, &d);
-        test_fill(page, sizeof(page), 900 + i);
-        assert_int_equal(test_disk_read(&d, 0, got, sizeof(got)), 0);
-        assert_memory_equal(got, page, sizeof(page));
-        memset(page, 0, sizeof(page));
-        assert_int_equal(test_disk_read(&d, (uint64_t)(i + 2) << 20, got, sizeof(got)), 0);
-        assert_memory_equal(got, page, sizeof(page));
-        world_close(&w, vol, INSTANCE, &d);
-        world_delete_volume(&w, &r);
-    }
-    /* a volume that goes while its last snapshot is read: the snapshot is whole all the same */
-    struct snapshot last = world_snapshot_rec("snap-00000000000000099", VOL1);
-    world_put_snapshot(&w, &last);
-    world_wait_started(&w, "snap-00000000000000099");
-    world_delete_volume(&w, &v);
-    world_wait_snapshot(&w, "snap-00000000000000099", "completed");
-    for (unsigned i = 0; i < 7; i++) {
-        char id[40];
-        snprintf(id, sizeof(id), "snap-%017u", i + 1);
-        if (i % 3 != 2) {
-            world_delete_snapshot(&w, id, VOL1);
-        }
-    }
-    world_delete_snapshot(&w, "snap-00000000000000099", VOL1);
-    struct snap_usage u = world_usage(&w);
-    assert_int_equal(u.n_manifests + u.n_kept + u.n_pending + u.n_blocks + u.n_pages, 0);
-    assert_int_equal(world_count(&w, "data/viperblock/volumes"), 0);
-}
-
 /* What is damaged or left over is told, and nothing is touched. */
 static void checks_tell(void **state)
 {
@@ -662,7 +593,6 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(a_store_that_is_away_is_waited_for, setup, teardown),
         cmocka_unit_test_setup_teardown(an_increment_does_not_wait_for_a_deleted_snapshot,
                                         setup, teardown),
-        cmocka_unit_test_setup_teardown(many_snapshots_at_once, setup, teardown),
         cmocka_unit_test_setup_teardown(checks_tell, setup, teardown),
     };
     if (argc < 5) {
