@@ -44,7 +44,11 @@ if [ -x "$spx" ]; then
     [ ! -f "$config" ] || "$spx" down
     "$spx" profile remove
 fi
-rm -rf "${folders[@]}"
+for f in "${folders[@]}"; do
+    [ -d "$f" ] || continue
+    find "$f" -xdev -mindepth 1 -delete || true # what is mounted there, or is a mount itself, stays as an empty folder
+    rmdir "$f" 2>/dev/null || true
+done
 [ ! -f "$config" ] || rm -f "$config"
 rm -f "$caller_home/.ssh/spinifex_ed25519" "$caller_home/.ssh/spinifex_ed25519.pub"
 if [ "$packages" ] && [ "${#extra[@]}" -gt 0 ]; then

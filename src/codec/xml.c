@@ -29,19 +29,27 @@ static void stop(struct reader *r, int rc)
     }
 }
 
+/* Newer versions of expat have the one and warn of the other. */
+static unsigned long long line_of(struct reader *r)
+{
+#ifdef HAVE_XML_LINE64
+    return XML_GetCurrentLineNumber64(r->p);
+#else
+    return XML_GetCurrentLineNumber(r->p);
+#endif
+}
+
 static void refuse(struct reader *r, const char *why)
 {
     if (r->rc == 0) {
-        stop(r, fail(r->err, -EINVAL, "BadXml", "line %lu: %s",
-                     (unsigned long)XML_GetCurrentLineNumber(r->p), why));
+        stop(r, fail(r->err, -EINVAL, "BadXml", "line %llu: %s", line_of(r), why));
     }
 }
 
 static void too_large(struct reader *r, const char *what)
 {
     if (r->rc == 0) {
-        stop(r, fail(r->err, -EFBIG, "XmlTooLarge", "line %lu: %s",
-                     (unsigned long)XML_GetCurrentLineNumber(r->p), what));
+        stop(r, fail(r->err, -EFBIG, "XmlTooLarge", "line %llu: %s", line_of(r), what));
     }
 }
 

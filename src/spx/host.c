@@ -118,7 +118,8 @@ bool host_has_address_in(uint32_t net, uint32_t mask)
         return false;
     }
     for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
-        if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET) {
+        bool is_ours = strncmp(i->ifa_name, "spx", 3) == 0; /* vpcd's links carry the pool */
+        if (i->ifa_addr && i->ifa_addr->sa_family == AF_INET && !is_ours) {
             struct sockaddr_in in;
             memcpy(&in, i->ifa_addr, sizeof(in));
             is_in = is_in || (ntohl(in.sin_addr.s_addr) & mask) == net;
