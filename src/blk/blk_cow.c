@@ -363,6 +363,7 @@ void cow_submit(struct blk_layer *base, struct blk_req *r)
     switch (r->op) {
     case BLK_READ:
         if (l->m->has_states) {
+            cow_park(r)->given = 0;
             cow_read(l, cq, r);
         } else {
             blk_submit(base->below, r);

@@ -67,7 +67,9 @@ struct cow_park {
     };
     struct cow *l;
     int rc;
+    uint32_t given; /* READ: bit per block it touches, whose absent pages it has got already */
 };
+_Static_assert(BLK_MAX_LEN / BLK_BLOCK + 1 <= 32, "given");
 _Static_assert(sizeof(struct cow_park) <= sizeof(((struct blk_req *)0)->state), "state");
 
 struct cow_list {
@@ -296,6 +298,13 @@ static inline uint64_t cow_block_len(const struct cow *l, uint64_t block)
 /* ---- blk_cow_read.c ---- */
 void cow_read(struct cow *l, struct cow_q *cq, struct blk_req *r);
 void cow_splits_free(struct cow_q *cq);
+/* Absent pages of one block straight to a parked read: 'buf' is the block. */
+void cow_read_give(struct cow *l, struct blk_req *r, uint64_t block, const char *buf);
+static inline bool cow_is_given(const struct blk_req *r, uint64_t block)
+{
+    const struct cow_park *p = (const struct cow_park *)(const void *)r->state;
+    return p->given >> (block - r->off / BLK_BLOCK) & 1;
+}
 
 /* ---- blk_cow_zero.c ---- */
 void cow_zero(

@@ -97,7 +97,10 @@ static void end_miss(struct cow *l, struct cow_miss *miss, int rc)
         }
     }
     for (struct blk_msg *m = miss->waiters.head; rc && m; m = m->next) {
-        ((struct cow_park *)(void *)m)->rc = rc;
+        const struct blk_req *r = cow_parked(m);
+        if (r->op != BLK_READ || !cow_is_given(r, miss->block)) {
+            ((struct cow_park *)(void *)m)->rc = rc;
+        }
     }
     for (struct blk_msg *m = miss->readers.head; rc && m; m = m->next) {
         CONTAINER_OF(m, struct cow_up_slot, sub)->rc = rc;
@@ -146,6 +149,17 @@ static void pump(struct cow *l)
     }
 }
 
+/* The file has no place for the block, but its bytes are here: who reads gets them. */
+static void give_readers(struct cow *l, const struct cow_miss *miss)
+{
+    for (struct blk_msg *m = miss->waiters.head; m; m = m->next) {
+        struct blk_req *r = cow_parked(m);
+        if (r->op == BLK_READ) {
+            cow_read_give(l, r, miss->block, miss->want->buf);
+        }
+    }
+}
+
 static void give_want_back(struct cow_miss *miss)
 {
     if (miss->want) {
@@ -161,6 +175,9 @@ void cow_miss_filled(struct cow *l, uint64_t block, int rc)
     }
     for (struct cow_miss *m = l->misses; m; m = m->next) {
         if (m->block == block && m->state == MISS_FILLING) {
+            if (rc && rc != -ESTALE) { /* of a volume that is faulted nothing is read */
+                give_readers(l, m);
+            }
             give_want_back(m);
             end_miss(l, m, rc);
             break;

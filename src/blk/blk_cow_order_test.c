@@ -77,11 +77,12 @@ struct scene {
     const char *name;
 };
 
-static void start(struct scene *s, bool is_encrypted)
+static void start_with(struct scene *s, bool is_encrypted, uint64_t source_size)
 {
     memset(s, 0, sizeof(*s));
     s->name = is_encrypted ? "encrypted" : "plain";
     s->c.size = SIZE;
+    s->c.source_size = source_size;
     s->c.is_encrypted = is_encrypted;
     cw_init(&s->c);
     put_gate(&s->data, &s->c.l->base.below);
@@ -89,6 +90,12 @@ static void start(struct scene *s, bool is_encrypted)
     put_gate(&s->map, &s->c.l->map_layer);
     s->now = calloc(1, SIZE);
     assert_non_null(s->now);
+    cw_source(0, s->now, SIZE, source_size);
+}
+
+static void start(struct scene *s, bool is_encrypted)
+{
+    start_with(s, is_encrypted, 0);
 }
 
 static void end(struct scene *s)
@@ -326,9 +333,45 @@ static void copies_wait_for_writes_of_before(void **state)
     end(&s);
 }
 
+/* The bytes have come, and only the file has no place for them: readers get them, whole, with what
+ * was written meanwhile; who needs the page in the file does not. */
+static void a_read_that_waited_for_a_fill_does_not_fail_with_it(void **state)
+{
+    static char p[BLK_PAGE] __attribute__((aligned(4096))), got[3 * BLK_BLOCK];
+    for (unsigned i = 0; i < 2; i++) {
+        struct scene s;
+        struct world_io read, part;
+        start_with(&s, i == 1, SIZE - BLK_BLOCK);
+        write_page(&s, BLK_BLOCK + 5 * BLK_PAGE, 9);
+        s.data.holds = BIT(BLK_WRITE);
+        uint64_t off = 3 * BLK_SECTOR, len = 2 * BLK_BLOCK + 4 * BLK_PAGE, t = time_mono_ns();
+        memset(got, 'x', sizeof(got));
+        world_start(&s.c.w, &read, BLK_READ, 0, off, got, len);
+        world_start(&s.c.w, &part, BLK_WRITE, 0, 4 * BLK_BLOCK + 512, p, 512);
+        while (!read.is_done || !part.is_done) {
+            cw_turn(&s.c, 2 * NS_PER_MS);
+            let_go(&s.data, -ENOSPC);
+            assert_true(time_mono_ns() < t + LIMIT_NS);
+        }
+        assert_int_equal(read.rc, 0);
+        assert_memory_equal(got, s.now + off, len);
+        assert_int_equal(got[len], 'x');
+        assert_int_equal(part.rc, -ENOSPC);
+        /* Nothing is taken for filled that is not. */
+        unsigned n_asked = s.c.n_asked;
+        s.data.holds = 0;
+        cw_same(&s.c, s.now, s.name);
+        assert_true(s.c.n_asked >= n_asked + 4);
+        s.c.want_rc = -EIO;
+        cw_same(&s.c, s.now, s.name);
+        end(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_read_that_waited_for_a_fill_does_not_fail_with_it),
         cmocka_unit_test(a_write_to_a_frozen_block_waits_for_its_copy),
         cmocka_unit_test(a_write_whose_copy_fails_changes_nothing),
         cmocka_unit_test(uploads_wait_for_writes_of_before),

@@ -45,6 +45,8 @@ static void on_again(struct blk_msg *m)
     struct cow_park *p = cow_park(r);
     if (p->rc) {
         blk_done(r, p->rc < 0 ? p->rc : 0);
+    } else if (r->op == BLK_READ) {
+        cow_read(p->l, cow_q_of(p->l, r->q), r); /* keeps what it was given */
     } else {
         cow_submit(&p->l->base, r);
     }
@@ -155,7 +157,7 @@ static bool ready_to_read(struct cow *l, struct blk_req *r)
     struct cow_miss *first = NULL;
     while (page < end) {
         uint64_t block = page / MAP_BLOCK_PAGES;
-        if (cow_is_absent(l, page) && !cow_base_has(l, block)) {
+        if (cow_is_absent(l, page) && !cow_base_has(l, block) && !cow_is_given(r, block)) {
             struct cow_miss *miss = cow_miss_start(l, block, false);
             first = first ? first : miss;
             page = (block + 1) * MAP_BLOCK_PAGES;

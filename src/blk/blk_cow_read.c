@@ -49,9 +49,9 @@ static uint64_t page_end(uint64_t end)
     return (end + BLK_PAGE - 1) / BLK_PAGE;
 }
 
-enum kind { FROM_FILE, FROM_BASE, ZEROS, MISSING };
+enum kind { FROM_FILE, FROM_BASE, ZEROS, GIVEN, MISSING };
 
-static enum kind kind_of(struct cow *l, uint64_t page)
+static enum kind kind_of(struct cow *l, const struct blk_req *r, uint64_t page)
 {
     unsigned st = map_state(l->m, page);
     if (st == MAP_DATA) {
@@ -59,6 +59,9 @@ static enum kind kind_of(struct cow *l, uint64_t page)
     }
     if (st != MAP_ABSENT || page >= l->m->source_pages) {
         return ZEROS;
+    }
+    if (cow_is_given(r, page / MAP_BLOCK_PAGES)) {
+        return GIVEN;
     }
     if (!cow_base_has(l, page / MAP_BLOCK_PAGES)) {
         return MISSING;
@@ -136,10 +139,10 @@ static void go_on(struct cow_split *s)
     for (unsigned n = 0; n < PARTS && s->pos < r->len && !s->rc && !s->is_again; n++) {
         uint64_t at = r->off + s->pos, end = r->off + r->len;
         uint64_t page = page_of(at);
-        enum kind k = kind_of(l, page);
+        enum kind k = kind_of(l, r, page);
         do {
             page++;
-        } while (page * BLK_PAGE < end && kind_of(l, page) == k);
+        } while (page * BLK_PAGE < end && kind_of(l, r, page) == k);
         uint64_t len = MIN(page * BLK_PAGE, end) - at;
         if (k == MISSING) {
             s->is_again = true;
@@ -147,7 +150,7 @@ static void go_on(struct cow_split *s)
         }
         if (k == ZEROS) {
             blk_iov_zero(r->iov, r->n_iov, s->pos, len);
-        } else {
+        } else if (k != GIVEN) {
             part(s, k == FROM_FILE ? l->base.below : l->o.base, k == FROM_FILE, len);
         }
         s->pos += len;
@@ -160,6 +163,19 @@ static void go_on(struct cow_split *s)
     } else {
         go_on(s); /* all of it was zeros */
     }
+}
+
+void cow_read_give(struct cow *l, struct blk_req *r, uint64_t block, const char *buf)
+{
+    uint64_t start = block * BLK_BLOCK, end = MIN(r->off + r->len, start + BLK_BLOCK);
+    for (uint64_t at = MAX(r->off, start); at < end;) {
+        uint64_t page = page_of(at), len = MIN((page + 1) * BLK_PAGE, end) - at;
+        if (cow_is_absent(l, page)) {
+            blk_iov_write(r->iov, r->n_iov, at - r->off, buf + (at - start), len);
+        }
+        at += len;
+    }
+    cow_park(r)->given |= 1u << (block - r->off / BLK_BLOCK);
 }
 
 static void whole_end(struct cow_io *io, int rc)
@@ -197,7 +213,7 @@ void cow_read(struct cow *l, struct cow_q *cq, struct blk_req *r)
         return;
     }
     for (uint64_t p = first; l->m->source_pages && p < end; p++) {
-        if (kind_of(l, p) == MISSING) {
+        if (kind_of(l, r, p) == MISSING) {
             cow_to_inner(l, r, cow_prep);
             return;
         }
