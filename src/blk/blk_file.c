@@ -48,7 +48,9 @@ static void prep_part(struct blk_req *r, struct io_uring_sqe *sqe)
     case STEP_PUNCH:
         mode |= r->op == BLK_ZEROES && (r->flags & BLK_NO_UNMAP) ? FALLOC_FL_ZERO_RANGE
                                                                  : FALLOC_FL_PUNCH_HOLE;
-        io_uring_prep_fallocate(sqe, f->o.fd, mode, (off_t)at, (off_t)s->n);
+        io_uring_prep_fallocate(sqe, f->o.fd, mode, 0, 0); /* types differ between versions */
+        sqe->off = at;
+        sqe->addr = s->n;
         break;
     default: io_uring_prep_fsync(sqe, f->o.fd, IORING_FSYNC_DATASYNC); break;
     }

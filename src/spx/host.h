@@ -15,5 +15,5 @@ MUST_CHECK int host_names(struct arena *a, const char *first, const char *node,
 struct str host_main_ip(struct arena *a);
 /* IPv4 name servers of resolv.conf that a guest could ask too (no loopback). */
 struct str_list host_name_servers(struct arena *a, const char *resolv_conf_text);
-/* True when an address of this host lies in the network; links that are ours (spx*) do not count. */
+/* True when an address of this host lies in the network; our own links (spx*) do not count. */
 bool host_has_address_in(uint32_t net, uint32_t mask);

@@ -30,7 +30,7 @@ export LC_ALL=C.UTF-8 CI=true
 cd /src
 tools/packages.sh install check
 meson setup build-check -Db_sanitize=address,undefined -Db_lundef=false >/dev/null # no boto3 is needed for these suites
-ninja -C build-check --quiet
+ninja -C build-check --quiet -k 0
 meson test -C build-check --no-rebuild --suite unit --suite fuzz --timeout-multiplier 3 | tail -n 12
 make deb
 X
