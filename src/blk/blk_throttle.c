@@ -8,10 +8,12 @@
 #define MOMENT_NS \
     (20 * NS_PER_MS) /* saved up by a bucket without credits: batches stay whole */
 #define DEFAULT_IO_SIZE (256u << 10)
+#define LOOK_NS         (100 * NS_PER_MS) /* who waits looks that often whether it still has to */
 
 struct throttle {
     struct blk_layer layer; /* first */
     uint64_t io_size;       /* atomic: bytes that count as one I/O */
+    bool is_given_up;       /* atomic: nobody waits any more */
     /* Shared by all queues and written by each request: lines of their own. */
     struct blk_bucket iops __attribute__((aligned(64))); /* baseline, with credits */
     struct blk_bucket burst_iops;                        /* the most at any time */
@@ -76,17 +78,35 @@ uint64_t blk_bucket_take(struct blk_bucket *b, uint64_t n, uint64_t now_ns)
 
 /* ---- the layer ---- */
 
-static void go_on(void *ctx)
-{
-    struct blk_req *r = ctx;
-    struct blk_layer *below = (struct blk_layer *)(uintptr_t)r->state[0];
-    blk_submit(below, r);
-}
-
-/* A function: MAX() would take twice. */
+/* Functions: MAX() and MIN() would take twice. */
 static uint64_t later(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
+}
+static uint64_t sooner(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void go_on(void *ctx);
+
+/* In its state[]: the layer, and when it may go. Those who wait long all look in the same turn. */
+static void wait_on(struct blk_req *r, uint64_t now)
+{
+    uint64_t look = (now / LOOK_NS + 1) * LOOK_NS;
+    blk_queue_at(r->q, sooner(r->state[1], look), go_on, r);
+}
+
+static void go_on(void *ctx)
+{
+    struct blk_req *r = ctx;
+    struct throttle *t = (struct throttle *)(uintptr_t)r->state[0];
+    uint64_t now = blk_queue_now(r->q);
+    if (now < r->state[1] && !__atomic_load_n(&t->is_given_up, __ATOMIC_RELAXED)) {
+        wait_on(r, now);
+    } else {
+        blk_submit(t->layer.below, r);
+    }
 }
 
 static void submit(struct blk_layer *l, struct blk_req *r)
@@ -105,13 +125,20 @@ static void submit(struct blk_layer *l, struct blk_req *r)
         at = later(blk_bucket_take(&t->bytes, r->len, now), at);
         at = later(blk_bucket_take(&t->burst_bytes, r->len, now), at);
     }
-    if (at <= now) {
+    if (at <= now || __atomic_load_n(&t->is_given_up, __ATOMIC_RELAXED)) {
         /* Checked already, and the range below is the same. */
         l->below->ops->submit(l->below, r);
         return;
     }
-    r->state[0] = (uint64_t)(uintptr_t)l->below;
-    blk_queue_at(r->q, at, go_on, r);
+    r->state[0] = (uint64_t)(uintptr_t)t;
+    r->state[1] = at;
+    wait_on(r, now);
+}
+
+void blk_throttle_give_up(struct blk_layer *l)
+{
+    struct throttle *t = (struct throttle *)(void *)l;
+    __atomic_store_n(&t->is_given_up, true, __ATOMIC_RELAXED);
 }
 
 void blk_throttle_set(struct blk_layer *l, const struct blk_limits *lim)

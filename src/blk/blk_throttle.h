@@ -32,3 +32,5 @@ uint64_t blk_bucket_take(struct blk_bucket *b, uint64_t n, uint64_t now_ns);
 MUST_CHECK int blk_throttle_new(struct blk_layer *below, const struct blk_limits *lim,
                                 struct blk_layer **ret, struct err *err);
 void blk_throttle_set(struct blk_layer *l, const struct blk_limits *lim); /* any thread */
+/* Any thread: for good nobody waits, and who does goes on within a moment: the volume closes. */
+void blk_throttle_give_up(struct blk_layer *l);

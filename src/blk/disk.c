@@ -385,6 +385,7 @@ int disk_data_fd(const struct disk *d)
 
 void disk_give_up(struct disk *d)
 {
+    blk_throttle_give_up(d->top);
     blk_file_give_up(d->file);
     if (d->aside) {
         blk_file_give_up(d->aside);

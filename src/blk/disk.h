@@ -49,7 +49,8 @@ bool disk_is_read_only(const struct disk *d);
 bool disk_is_encrypted(const struct disk *d);
 int disk_data_fd(const struct disk *d); /* borrowed; for SEEK_DATA of plain files */
 /* Any thread: what waits for space (is_full_waited_for) gets -ENOSPC within a second, and so does
- * all that comes: a disk that has to be closed is not held up by a full file system. */
+ * all that comes; what waits for a limit goes on: a disk that has to be closed is held up neither
+ * by a full file system nor by what it may do in a second. */
 void disk_give_up(struct disk *d);
 void disk_set_limits(struct disk *d, const struct blk_limits *lim); /* any thread */
 

@@ -314,6 +314,44 @@ static void test_a_forced_close_leaves_the_guest_with_errors(void **state)
     dw_done(&w);
 }
 
+/* Nor does it wait until those that a limit holds back have had their turn: that may be hours. */
+static void test_a_forced_close_does_not_wait_for_limits(void **state)
+{
+    struct dw w;
+    union ctl_msg m;
+    int fds[CTL_MAX_FDS];
+    size_t n = 0;
+    dw_init(&w);
+    dw_make(&w, 0, SIZE, true, 0, 0);
+    dw_open_msg(&w, 0, &m, fds, &n);
+    m.open.limits.bytes_per_s = 1024; /* a request of 1 MiB: 17 minutes */
+    assert_int_equal(dw_ask(&w, &m, fds, n, NULL), 0);
+    for (size_t i = 0; i < n; i++) {
+        close(fds[i]);
+    }
+    assert_int_equal(dw_serve_vu(&w, 0), 0);
+    struct vu_client *c = vu(&w, 0);
+    for (unsigned i = 0; i < 3; i++) {
+        struct vu_io io = {.type = VIRTIO_BLK_T_IN,
+                           .off = i * MIB,
+                           .len = MIB,
+                           .p = (uint8_t *)vu_client_mem(c),
+                           .tag = i};
+        assert_int_equal(vu_client_put(c, 0, &io), 0);
+    }
+    assert_int_equal(vu_client_kick(c, 0), 0);
+    struct vu_end ends[3];
+    assert_int_equal(vu_client_wait(c, 0, 60 * NS_PER_S, ends, 3), 1); /* the others wait */
+    assert_int_equal(dw_simple(&w, CTL_CLOSE, 0, 1), 0);
+    for (int n_ends = 0; n_ends < 2;) {
+        int got = vu_client_wait(c, 0, 60 * NS_PER_S, ends, 3);
+        assert_true(got > 0);
+        n_ends += got;
+    }
+    vu_client_free(c);
+    dw_done(&w);
+}
+
 static void test_forty_disks(void **state)
 {
     static uint8_t b[4096];
@@ -362,6 +400,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_disk_grows_under_its_guest),
         cmocka_unit_test(test_states_tell_what_happens),
         cmocka_unit_test(test_a_forced_close_leaves_the_guest_with_errors),
+        cmocka_unit_test(test_a_forced_close_does_not_wait_for_limits),
         cmocka_unit_test(test_forty_disks),
     };
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
