@@ -6,6 +6,7 @@
 #include "model/keys.h"
 
 #include <errno.h>
+#include <string.h>
 
 #define SUBNET_RESERVED_FIRST \
     4u /* network, router, DNS, future use (VPC user guide, subnet sizing) */
@@ -107,13 +108,14 @@ static int picker_pool(struct gw *gw, struct arena *a, const struct config_pool 
 
 int ip_picker_public(struct gw *gw, struct arena *a, struct ip_picker *ret, struct err *err)
 {
-    struct ip_picker *p = ret;
+    struct ip_picker *p = NULL;
     int r = 0;
     *ret = (struct ip_picker){0};
     for (size_t i = 0; r == 0 && i < gw->cfg->n_pools; i++) {
-        if (i > 0) {
-            p = p->more = arena_new_of(a, struct ip_picker);
+        if (strcmp(gw->cfg->pools[i].source, "retired") == 0) {
+            continue;
         }
+        p = !p ? ret : (p->more = arena_new_of(a, struct ip_picker));
         r = picker_pool(gw, a, &gw->cfg->pools[i], p, err);
     }
     return r;

@@ -8,10 +8,17 @@
 
 static struct config_pool pools[] = {
     {.name = "one",
+     .source = "static",
      .range_start = "198.51.100.10",
      .range_end = "198.51.100.12",
      .gateway = "198.51.100.11"},
+    {.name = "old", /* gives nothing out any more */
+     .source = "retired",
+     .range_start = "192.0.2.5",
+     .range_end = "192.0.2.6",
+     .gateway = "192.0.2.1"},
     {.name = "two",
+     .source = "static",
      .range_start = "203.0.113.5",
      .range_end = "203.0.113.6",
      .gateway = "203.0.113.1"},

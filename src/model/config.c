@@ -110,12 +110,12 @@ static const char *check_ip4(struct str s)
 
 static const char *check_source(struct str s)
 {
-    if (str_eqc(s, "static")) {
+    if (str_eqc(s, "static") || str_eqc(s, "retired")) {
         return NULL;
     }
     return str_eqc(s, "dhcp") ? "is not supported: use \"static\" with a range that your DHCP "
                                 "server does not give out"
-                              : "must be \"static\"";
+                              : "must be \"static\" or \"retired\"";
 }
 
 static const char *check_mode(struct str s)
@@ -154,7 +154,7 @@ static const struct toml_key pool_keys[] = {
     {.key = "name", .type = TOML_STR, .off = offsetof(struct config_pool, name), .is_required = true, .check = check_name,
      .doc = "Name of the pool."},
     {.key = "source", .type = TOML_STR, .off = offsetof(struct config_pool, source), .dflt = "static", .check = check_source,
-     .doc = "Where addresses come from."},
+     .doc = "static: the range; retired: no more are given out, those in use go on."},
     {.key = "range_start", .type = TOML_STR, .off = offsetof(struct config_pool, range_start), .is_required = true,
      .check = check_ip4, .doc = "First public address that guests may get."},
     {.key = "range_end", .type = TOML_STR, .off = offsetof(struct config_pool, range_end), .is_required = true,

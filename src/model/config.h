@@ -36,7 +36,7 @@ enum config_uid {
 };
 
 struct config_pool {           /* [[network.external_pools]] */
-    const char *name, *source; /* source "static" */
+    const char *name, *source; /* "static"; "retired" gives nothing out */
     const char *range_start, *range_end, *gateway;
     uint64_t prefix_len;
     const char **dns_servers;

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/num.h"
 #include "crypto/digest.h"
+#include "os/arp.h"
 #include "os/netns.h"
 #include "os/nft.h"
 #include "os/sysctl.h"
@@ -69,6 +70,26 @@ static int announce(struct native *n, uint32_t ip, bool is_on, struct err *err)
     return r ? r : is_on ? nl_neigh_replace(n->nl, &ne, err) : nl_neigh_del(n->nl, &ne, err);
 }
 
+/* Neighbours that had spoken with another holder of the address ask no more for a while. It is a
+ * hint, so one that cannot be sent (link down) is none the worse: they will ask in the end. */
+static void tell_lan(struct native *n, uint32_t ip)
+{
+    struct nl_link up = {0};
+    if (n->cfg->uplink && *n->cfg->uplink && !nl_link_get(n->nl, n->cfg->uplink, &up, NULL)) {
+        UNUSED int r = arp_announce(&up, ip, NULL);
+    }
+}
+
+static bool has_route(const struct nl_route *v, size_t n, uint32_t ifindex, uint32_t ip)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (v[i].ifindex == ifindex && v[i].dst == ip) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void routes_print(const struct plan_vpc *v, char out[40])
 {
     struct digest *d = digest_new(DIGEST_SHA1);
@@ -107,6 +128,9 @@ int native_host_routes(struct native *n, struct native_vpc *nv, const struct pla
                 .dst = ip, .prefix_len = 32, .gw = LINK_VPC_IP, .ifindex = l.ifindex};
             r = nl_route_replace(n->nl, &route, err);
             r = r ? r : announce(n, ip, true, err);
+            if (!r && !has_route(have, n_have, l.ifindex, ip)) {
+                tell_lan(n, ip);
+            }
         }
     }
     if (!r) {

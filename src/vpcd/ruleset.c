@@ -305,19 +305,15 @@ void ruleset_vpc(const struct plan_vpc *v, struct buf *out, char mark[RULESET_MA
     buf_fmt(out, " chain %s {\n }\n}\n", mark);
 }
 
-void ruleset_host(const struct config *cfg, struct buf *out, char mark[RULESET_MARK_SIZE])
+static void pool_set(const struct config *cfg, const char *name, bool is_retired,
+                     struct buf *out)
 {
-    char p[PLAN_PREFIX_SIZE]; /* of our links, and name of our table */
-    plan_host_prefix(cfg->run_dir, p);
-    buf_fmt(out,
-            "table inet %s {\n}\ndelete table inet %s\ntable inet %s {\n set pool {\n  type "
-            "ipv4_addr\n"
-            "  flags interval\n  auto-merge\n",
-            p, p, p);
+    buf_fmt(out, " set %s {\n  type ipv4_addr\n  flags interval\n  auto-merge\n", name);
     const char *sep = "  elements = { ";
     for (size_t i = 0; i < cfg->n_pools; i++) {
         uint32_t a = 0, b = 0;
-        if (!ip4_parse(str_c(cfg->pools[i].range_start), &a) &&
+        if ((!is_retired || strcmp(cfg->pools[i].source, "retired") == 0) &&
+            !ip4_parse(str_c(cfg->pools[i].range_start), &a) &&
             !ip4_parse(str_c(cfg->pools[i].range_end), &b) && a <= b) {
             if (a == b) {
                 buf_fmt(out, "%s" IP_FMT, sep, IP_ARG(a));
@@ -328,6 +324,15 @@ void ruleset_host(const struct config *cfg, struct buf *out, char mark[RULESET_M
         }
     }
     buf_addc(out, sep[0] == ',' ? " }\n }\n" : " }\n");
+}
+
+void ruleset_host(const struct config *cfg, struct buf *out, char mark[RULESET_MARK_SIZE])
+{
+    char p[PLAN_PREFIX_SIZE]; /* of our links, and name of our table */
+    plan_host_prefix(cfg->run_dir, p);
+    buf_fmt(out, "table inet %s {\n}\ndelete table inet %s\ntable inet %s {\n", p, p, p);
+    pool_set(cfg, "pool", false, out);
+    pool_set(cfg, "retired", true, out);
     buf_fmt(
         out,
         " chain from_vpc {\n  type filter hook prerouting priority -300; policy accept;\n"
@@ -340,12 +345,11 @@ void ruleset_host(const struct config *cfg, struct buf *out, char mark[RULESET_M
         "}\n",
         p, p, p, p);
     /* Without an uplink of its own the pool is known to this host only: outside, its guests are
-     * the host. */
-    if (!cfg->uplink || !*cfg->uplink) {
-        buf_addc(out,
-                 " chain post {\n  type nat hook postrouting priority 100; policy accept;\n"
-                 "  ip saddr @pool oifname != \"spxv*\" oifname != \"lo\" masquerade\n }\n");
-    }
+     * the host. So are those of a pool that was given up for one on a LAN. */
+    buf_fmt(out,
+            " chain post {\n  type nat hook postrouting priority 100; policy accept;\n"
+            "  ip saddr @%s oifname != \"spxv*\" oifname != \"lo\" masquerade\n }\n",
+            cfg->uplink && *cfg->uplink ? "retired" : "pool");
     mark_of(buf_str(out), mark);
     buf_fmt(out, " chain %s {\n }\n}\n", mark);
 }

@@ -1117,6 +1117,29 @@ def what_goes_is_removed(lab):
 
 
 @test
+def flushed_rules_are_back_within_ten_seconds(lab):
+    v = lab.vpc()
+    sg = lab.sg(v, [rule(port_from=22, port_to=22, cidr="0.0.0.0/0")])
+    a = lab.guest(v, "172.31.0.10", [sg], "198.51.100.10")
+    a.ns.listen(22)
+    a.ns.listen(23)
+    lab.wan.listen(80)
+    assert can(lab.host, "198.51.100.10", 22) and can(a.ns, "203.0.113.1", 80)
+    inside = lambda: sh("nsenter", "--net=" + a.vpc_ns, "nft", "list", "tables")
+    outside = lambda: lab.host.run("nft", "list", "tables")
+    before = (sorted(inside().split("\n")), sorted(x for x in outside().split("\n") if "other" not in x))
+    # as a firewall that is loaded anew does, everywhere at once
+    start = time.monotonic()
+    lab.host.run("nft", "flush", "ruleset")
+    sh("nsenter", "--net=" + a.vpc_ns, "nft", "flush", "ruleset")
+    wait_for("the tables", lambda: (sorted(inside().split("\n")), sorted(outside().split("\n"))) == before)
+    print("  tables were back after %.1f s" % (time.monotonic() - start))
+    # the rules, not only the tables: what is allowed passes, what is not does not
+    wait_for("traffic", lambda: can(lab.host, "198.51.100.10", 22) and can(a.ns, "203.0.113.1", 80))
+    assert not can(lab.host, "198.51.100.10", 23), "the group has no rules any more"
+
+
+@test
 def bad_requests(lab):
     v = lab.vpc()
     g = lab.guest(v, "172.31.0.10", [lab.sg(v, [])])
@@ -1206,7 +1229,11 @@ def responders_run_as_nobody(lab):
 def a_pool_on_the_lan(lab):
     v = lab.vpc()
     sg = lab.sg(v, [rule(port_from=22, port_to=22, cidr="203.0.113.1/32")])
+    # somebody else had the address: the LAN hears at once that it moved
+    lab.wan.ip("neigh", "replace", "203.0.113.20", "lladdr", "02:00:00:00:00:99", "nud", "stale", "dev", "eth0")
     a = lab.guest(v, "172.31.0.10", [sg], "203.0.113.20")
+    mac = json.loads(lab.host.ip("-j", "link", "show", "eth0"))[0]["address"]
+    wait_for("the announcement", lambda: mac in lab.wan.ip("neigh", "show", "203.0.113.20"))
     a.ns.listen(22)
     lab.wan.listen(80)
     s = lab.wan.connect("203.0.113.20", 22)
