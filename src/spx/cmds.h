@@ -47,6 +47,7 @@ int cmd_bench_s3(struct spx *s, struct err *err);
 int cmd_config_check(struct spx *s, struct err *err);
 int cmd_config_get(struct spx *s, struct err *err);
 int cmd_config_doc(struct spx *s, struct err *err);
+int cmd_network_lan(struct spx *s, struct err *err);
 int cmd_profile_write(struct spx *s, struct err *err);
 int cmd_profile_remove(struct spx *s, struct err *err);
 int cmd_aws(struct spx *s, struct err *err);

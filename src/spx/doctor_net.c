@@ -35,7 +35,8 @@ static void look_at_pool(struct doctor *d, const struct config *c)
 {
     for (size_t i = 0; i < c->n_pools; i++) {
         uint32_t first = 0, mask = 0;
-        if (ip4_parse(str_c(c->pools[i].range_start), &first) < 0 ||
+        if (strcmp(c->pools[i].source, "retired") == 0 ||
+            ip4_parse(str_c(c->pools[i].range_start), &first) < 0 ||
             c->pools[i].prefix_len == 0 || c->pools[i].prefix_len > 32) {
             continue;
         }

@@ -62,6 +62,17 @@ static const struct spx_cmd account_cmds[] = {
      .more = "Refused while it has instances, volumes, images, key pairs or buckets: the message says what is left.",
      .min_pos = 1, .max_pos = 1, .fn = cmd_account_delete},
 };
+static const struct spx_opt lan_opts[] = {
+    {"--uplink", "LINK", "interface of the LAN, such as eth0"},
+    {"--range", "FIRST-LAST", "public addresses for guests: nothing on the LAN has them, and no DHCP server gives them out"},
+    {"--gateway", "ADDRESS", "the LAN's router (default: that of the uplink's default route)"},
+};
+static const struct spx_cmd network_cmds[] = {
+    {.name = "lan", .help = "Puts the public addresses of guests on the LAN.",
+     .more = "The range is probed by ARP; who has one of its addresses is named and nothing is changed. Then the configuration is\n"
+             "written, and vpcd and awsgw are started again. Guests run on, and keep the public address that they have.",
+     .fn = cmd_network_lan, OPTS(lan_opts)},
+};
 static const struct spx_opt restore_opts[] = {
     {"--force", NULL, "replace what is there"},
 };
@@ -157,6 +168,7 @@ static const struct spx_cmd admin_cmds[] = {
     {.name = "cert", .help = "The server certificate.", SUBS(cert_cmds)},
     {.name = "storage", .help = "The object store.", SUBS(storage_cmds)},
     {.name = "volumes", .help = "Volumes and snapshots.", SUBS(volumes_cmds)},
+    {.name = "network", .help = "How guests are reached.", SUBS(network_cmds)},
     {.name = "state", .help = "The store, for the person who must look.", SUBS(state_cmds)},
 };
 
