@@ -35,6 +35,23 @@ find_aws() {
     command -v aws || as_caller bash -lc 'command -v aws' 2>/dev/null
 }
 
+# A variable of the person's environment: sudo hands on little of it, so it is read from the nearest sudo above this process.
+caller_env() {
+    local pid=$PPID stat
+    if [ -n "${!1:-}" ]; then
+        printf '%s\n' "${!1}"
+        return
+    fi
+    while [ "${SUDO_USER:-}" ] && [ "$pid" -gt 1 ] && stat=$(cat "/proc/$pid/stat" 2>/dev/null); do
+        if [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = sudo ]; then
+            tr '\0' '\n' <"/proc/$pid/environ" | sed -n "s/^$1=//p" | head -n 1
+            return
+        fi
+        stat=${stat##*) ? }
+        pid=${stat%% *}
+    done
+}
+
 # Who listens on a TCP port, when it is no service of ours: "nginx (pid 12)".
 listener() {
     local inode pid name

@@ -44,6 +44,11 @@ if [ "$is_new" ] && [ -f "$("$spx" config get run_dir)/up.lock" ]; then
 fi
 say 'starting the services'
 "$spx" up --detach
+# The AWS CLI below shall read the files that the profile is written into, as the caller's own will.
+for name in AWS_CONFIG_FILE AWS_SHARED_CREDENTIALS_FILE; do
+    value=$(caller_env "$name")
+    [ -z "$value" ] || export "$name=$value"
+done
 "$spx" profile write
 say 'the small image'
 # Package lists may be old, and there may be no archive at all: then the image of an earlier run serves.
@@ -59,7 +64,7 @@ echo "$image"
 aws_dir=$(dirname "$(find_aws)")
 aws() {
     as_caller env -u AWS_CA_BUNDLE -u AWS_ACCESS_KEY_ID -u AWS_SECRET_ACCESS_KEY -u AWS_SESSION_TOKEN \
-        PATH="$PATH:$aws_dir" AWS_PROFILE=spinifex AWS_PAGER= "$spx" aws "$@"
+        -u AWS_ENDPOINT_URL -u AWS_REGION -u AWS_DEFAULT_REGION PATH="$PATH:$aws_dir" AWS_PROFILE=spinifex AWS_PAGER= "$spx" aws "$@"
 }
 
 say 'a guest'
@@ -129,6 +134,7 @@ ${old}  aws sts get-caller-identity
   aws ec2 describe-instances --instance-ids $id
   aws s3 mb s3://first-bucket
   ssh -i $key root@$ip
+  $spx profile show --for terraform    # or boto3, node, rclone
   sudo $spx get nodes
   sudo $spx doctor
   sudo make down

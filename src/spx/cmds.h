@@ -49,6 +49,7 @@ int cmd_config_get(struct spx *s, struct err *err);
 int cmd_config_doc(struct spx *s, struct err *err);
 int cmd_network_lan(struct spx *s, struct err *err);
 int cmd_profile_write(struct spx *s, struct err *err);
+int cmd_profile_show(struct spx *s, struct err *err);
 int cmd_profile_remove(struct spx *s, struct err *err);
 int cmd_aws(struct spx *s, struct err *err);
 int cmd_up(struct spx *s, struct err *err);

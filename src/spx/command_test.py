@@ -119,6 +119,38 @@ class Node(unittest.TestCase):
         self.assertTrue(text.startswith("# mine\n[default]\nregion = eu-west-1\n"), text)
         self.assertIn(f"[profile spinifex]\nregion = ap-southeast-2\nendpoint_url = https://127.0.0.1:{self.port}\n", text)
 
+    def test_how_other_programs_reach_the_cloud(self):
+        shown = self.js("profile", "show")
+        self.assertEqual((shown["profile"], shown["region"], shown["ca_bundle"]), ("spinifex", "ap-southeast-2", self.path("etc", "ca.pem")))
+        self.assertEqual((shown["endpoint_url"], shown["s3_endpoint_url"]), (f"https://127.0.0.1:{self.port}", f"https://127.0.0.1:{self.s3_port}"))
+        self.assertEqual(list(shown["setup"]), ["aws", "boto3", "node", "rclone", "terraform"])
+        for client, text in shown["setup"].items():
+            self.assertEqual(self.ok("profile", "show", "--for", client), text)
+        self.assertIn("== terraform\n" + shown["setup"]["terraform"], self.ok("profile", "show"))
+        self.refused(2, "boto3, node", "profile", "show", "--for", "cobol")
+        self.refused(2, "no name for a profile", "profile", "show", "--name", "default")
+
+    def test_the_environment_that_sudo_takes_away(self):
+        """The files that the caller's own AWS tools read, and what beats the profile there, are found behind sudo."""
+        if os.geteuid() != 0:
+            self.skipTest("only root reads the environment of sudo")
+        mine = self.path("elsewhere")
+        os.mkdir(mine)
+        shutil.copy("/bin/sh", self.path("sudo"))  # the kernel names a process after its file
+        before = dict(self.env, AWS_CONFIG_FILE=f"{mine}/c", AWS_SHARED_CREDENTIALS_FILE=f"{mine}/k", AWS_ACCESS_KEY_ID="AKIAOTHER",
+                      AWS_SESSION_TOKEN="very-secret", AWS_PROFILE="work", AWS_REGION="ap-southeast-2", AWS_ENDPOINT_URL="https://elsewhere")
+        script = f"env -i PATH=$PATH HOME=$HOME SPX_CONFIG=$SPX_CONFIG SUDO_USER=root {SPX} profile write; exit $?"
+        r = subprocess.run([self.path("sudo"), "-c", script], env=before, capture_output=True, text=True, timeout=120)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertIn(f"in {mine}/c and {mine}/k\n", r.stderr)
+        with open(f"{mine}/c") as f:
+            self.assertIn(f"[profile spinifex]\nregion = ap-southeast-2\nendpoint_url = https://127.0.0.1:{self.port}\n", f.read())
+        self.assertEqual([self.mode("elsewhere", n) for n in ("c", "k")], [0o600, 0o600])
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_PROFILE"):
+            self.assertIn(f"warning: {name} ", r.stderr)
+        self.assertNotIn("AWS_REGION", r.stderr)
+        self.assertNotIn("very-secret", r.stderr)
+
     def test_init_again_changes_nothing(self):
         before = {}
         for name in ("data/keys/root.key", "data/keys/ca.key", "data/awsgw/server.pem", "etc/spinifex.toml", "home/.aws/credentials"):

@@ -207,7 +207,13 @@ static const struct spx_opt profile_opts[] = {
     {"--name", "NAME", "name of the profile (default: spinifex)"},
     {"--account", "ID", "account whose key it gets (default: the oldest)"},
 };
+static const struct spx_opt profile_show_opts[] = {
+    {"--name", "NAME", "name of the profile (default: spinifex)"},
+    {"--for", "CLIENT", "only for aws, boto3, node, rclone or terraform"},
+};
 static const struct spx_cmd profile_cmds[] = {
+    {.name = "show", .help = "How other programs reach this cloud: AWS CLI, boto3, Node, rclone, Terraform.", .fn = cmd_profile_show,
+     .more = "The texts name the profile and hold no secret.", OPTS(profile_show_opts)},
     {.name = "write", .help = "Writes the AWS profile of the calling user (of $SUDO_USER under sudo).", .fn = cmd_profile_write,
      OPTS(profile_opts)},
     {.name = "remove", .args = "[NAME]", .help = "Takes the profile (spinifex) out of those files again.", .max_pos = 1, .fn = cmd_profile_remove},

@@ -1,6 +1,7 @@
 #include "spx/profile.h"
 #include "base/arena.h"
 #include "base/file.h"
+#include "spx/caller.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -281,10 +282,10 @@ static int write_both(const void *ctx, const struct files *f, struct err *err)
 static int path_of(const struct profile_user *u, const char *env, const char *name, char *ret,
                    size_t size, struct err *err)
 {
-    const char *v = getenv(env);
-    int n = !v || !v[0]                  ? snprintf(ret, size, "%s/.aws/%s", u->home, name)
-            : v[0] == '~' && v[1] == '/' ? snprintf(ret, size, "%s%s", u->home, v + 1)
-                                         : snprintf(ret, size, "%s", v);
+    char v[PATH_MAX] = "";
+    int n = !caller_env(env, v, sizeof(v)) ? snprintf(ret, size, "%s/.aws/%s", u->home, name)
+            : v[0] == '~' && v[1] == '/'   ? snprintf(ret, size, "%s%s", u->home, v + 1)
+                                           : snprintf(ret, size, "%s", v);
     return n < 0 || (size_t)n >= size ? fail(err, -ENAMETOOLONG, "OpenFailed",
                                              "the name of the AWS %s file is too long", name)
                                       : 0;
@@ -315,6 +316,10 @@ static int as_user(const struct profile_user *u, const void *p, const struct fil
     mode_t old = umask(077);
     int r = fn(p, f, err);
     umask(old);
+    if (r == -EACCES || r == -EPERM || r == -EROFS) {
+        err_hint(err, "the AWS files must be the user's own and writable: ls -la ~/.aws, then "
+                      "sudo chown -R USER ~/.aws; or init with --no-profile");
+    }
     if (u->is_other &&
         (seteuid(0) < 0 || setegid(0) < 0 || setgroups((size_t)n_groups, groups) < 0)) {
         abort(); /* going on with half of somebody's rights is not safe */

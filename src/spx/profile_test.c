@@ -1,6 +1,8 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/test.h"
+#include "spx/caller.h"
+#include "spx/clients.h"
 #include "spx/profile.h"
 #include "testkit/tmpdir.h"
 #include <errno.h>
@@ -283,9 +285,86 @@ static void test_a_profile_is_taken_out_again(void **state)
     }
 }
 
+static void test_the_environment_before_sudo(void **state)
+{
+    static const struct {
+        const char *name, *want;
+    } cases[] = {
+        {"AWS_PROFILE", "work"}, {"AWS_CONFIG_FILE", "/a b=c"},
+        {"AWS_PROFILE2", NULL},  {"AWS", NULL},
+        {"EMPTY", ""},           {"LAST", "x"},
+        {"OFILE", NULL},
+    };
+    static const char vars[] = "AWS_PROFILE=work\0AWS_CONFIG_FILE=/a b=c\0EMPTY=\0LAST=x";
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct str v = caller_find(str_n(vars, sizeof(vars) - 1), cases[i].name);
+        if (str_is_set(v) != (cases[i].want != NULL) ||
+            (cases[i].want && !str_eqc(v, cases[i].want))) {
+            fail_msg("%s: '%.*s'", cases[i].name, STR_ARG(v));
+        }
+    }
+    static const struct {
+        const char *text;
+        unsigned parent;
+        bool is_sudo;
+    } stats[] = {
+        {"12 (sudo) S 11 12 1 0", 11, true},
+        {"12 (bash) S 11 12", 11, false},
+        {"12 (a) (b) S 7 1", 7, false},
+        {"12 (sudo) S 0 0", 0, true},
+        {"12 (x) S 5 (sudo) S 11", 11, false},
+        {"", 0, false},
+        {"12 (sudo)", 0, false},
+        {"12 sudo) S 4 ", 0, false},
+        {")(", 0, false},
+        {"12 () S 9 ", 9, false},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(stats); i++) {
+        unsigned parent = 99;
+        bool is_sudo = caller_is_sudo(str_c(stats[i].text), &parent);
+        if (is_sudo != stats[i].is_sudo || parent != stats[i].parent) {
+            fail_msg("'%s': %d %u", stats[i].text, is_sudo, parent);
+        }
+    }
+}
+
+static void test_texts_for_clients(void **state)
+{
+    const struct client_setup c = {.profile = "p",
+                                   .region = "r-1",
+                                   .endpoint = "https://h:1",
+                                   .s3_endpoint = "https://h:2",
+                                   .ca_path = "/c\"\\${x}.pem"};
+    static const struct {
+        const char *name, *want;
+    } cases[] = {
+        {"aws", "export AWS_PROFILE=p\n"},
+        {"boto3", "{\"verify\": \"/c\\\"\\\\${x}.pem\"}"},
+        {"node", "  endpoint: \"https://h:2\",\n  region: \"r-1\",\n  forcePathStyle: true"},
+        {"rclone",
+         "profile = p\nregion = r-1\nlocation_constraint = r-1\nendpoint = https://h:2\n"},
+        {"terraform", "custom_ca_bundle            = \"/c\\\"\\\\$${x}.pem\"\n"},
+        {"terraform", "    ec2 = \"https://h:1\"\n    s3  = \"https://h:2\"\n"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        AUTO_BUF out;
+        buf_init(&out, 16384);
+        assert_true(client_text(cases[i].name, &c, &out));
+        if (!strstr(buf_cstr(&out), cases[i].want)) {
+            fail_msg("%zu: %s", i, buf_cstr(&out));
+        }
+    }
+    AUTO_BUF out;
+    buf_init(&out, 100);
+    assert_false(client_text("s3cmd", &c, &out));
+    assert_true(buf_str(&out).n == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_environment_before_sudo),
+        cmocka_unit_test(test_texts_for_clients),
         cmocka_unit_test(test_a_profile_is_taken_out_again),
         cmocka_unit_test(test_merge),
         cmocka_unit_test(test_merge_keeps_line_ends),

@@ -13,6 +13,7 @@ import shutil
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -503,6 +504,32 @@ class AwsCli(S3Case):
             with open(__file__, "rb") as f:
                 self.assertEqual(fetch(url)[2], f.read())
             run([*aws, "s3", "rb", "--force", f"s3://{bucket}"], env)
+
+    def test_what_profile_show_prints_works(self):
+        """Typed as it stands: the programs find bucket and keys with the profile that 'spx profile write' left."""
+        home = os.path.join(self.tmp, "clients")
+        os.makedirs(home)
+        env = {k: v for k, v in os.environ.items() if not k.startswith("AWS_") and k != "SUDO_USER"}
+        env.update(HOME=home, SPX_CONFIG=cloud.config, AWS_PAGER="")
+        spx = find_binary(cloud.build, "spx")
+        run([spx, "profile", "write"], env)
+        bucket = f"show-{uuid.uuid4().hex[:8]}"
+        run([spx, "aws", "s3", "mb", f"s3://{bucket}"], env)
+        text = {c: run([spx, "profile", "show", "--for", c], env).stdout for c in ("boto3", "node", "rclone")}
+        self.assertIn(bucket, run([sys.executable, "-c", text["boto3"]], env).stdout)
+        conf = os.path.join(home, "rclone.conf")
+        with open(conf, "w") as f:
+            f.write(text["rclone"])
+        rclone = ["rclone", "--config", conf, "--ca-cert", cloud.ca, "--retries", "1"]
+        alone = dict(env, AWS_CONFIG_FILE="/dev/null")  # as the text says
+        self.assertIn(bucket, run([*rclone, "lsd", "spinifex:"], alone).stdout)
+        run([*rclone, "mkdir", f"spinifex:{bucket}-2"], alone)
+        run([*rclone, "rmdir", f"spinifex:{bucket}-2"], alone)
+        with tempfile.NamedTemporaryFile("w", dir=node_dir, suffix=".mjs") as f:  # it looks for packages where it lies
+            f.write(text["node"])
+            f.flush()
+            self.assertIn(bucket, run([node, f.name], dict(env, AWS_PROFILE="spinifex", NODE_EXTRA_CA_CERTS=cloud.ca)).stdout)
+        run([spx, "aws", "s3", "rb", f"s3://{bucket}"], env)
 
 
 class Node(S3Case):
