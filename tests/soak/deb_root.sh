@@ -13,7 +13,7 @@ inside() { # FOLDER is_alone SCRIPT
     local net=()
     [ "$2" = alone ] && net=(-n)
     unshare -m -p -f "${net[@]}" --mount-proc="$1/proc" bash -c '
-        mount -t sysfs sysfs "$1/sys" && mount --rbind /dev "$1/dev" && mount -t tmpfs tmpfs "$1/run" && chroot "$1" bash -euo pipefail /root/script.sh' _ "$1" \
+        mount --rbind "$1" "$1" && mount -t sysfs sysfs "$1/sys" && mount --rbind /dev "$1/dev" && mount -t tmpfs tmpfs "$1/run" && chroot "$1" bash -euo pipefail /root/script.sh' _ "$1" \
         || { echo "$3: failed" >&2; exit 1; }
 }
 base() { # FOLDER PACKAGES
