@@ -28,7 +28,7 @@ static void look_at_accel(struct spx *s, struct doctor *d)
     }
 }
 
-static void look_at_services(struct spx *s, struct doctor *d)
+void doctor_services(struct spx *s, struct doctor *d)
 {
     size_t n_well = 0;
     for (size_t i = 0; i < s->cfg->n_services; i++) {
@@ -100,7 +100,7 @@ int cmd_doctor(struct spx *s, struct err *err)
                    "%s", e.msg);
     }
     if (r == 0 && !spx_is_set(s, "--quick")) {
-        look_at_services(s, &d);
+        doctor_services(s, &d);
         look_at_accel(s, &d);
     }
     print(s, &d);

@@ -57,4 +57,5 @@ int cmd_down(struct spx *s, struct err *err);
 int cmd_completion(struct spx *s, struct err *err);
 int cmd_manual(struct spx *s, struct err *err);
 int cmd_doctor(struct spx *s, struct err *err);
+int cmd_support_bundle(struct spx *s, struct err *err);
 int cmd_version(struct spx *s, struct err *err);

@@ -34,6 +34,9 @@ struct str doctor_text(struct doctor *d, const char *path);
 void doctor_host(struct doctor *d, const char *data_dir);
 /* doctor_net.c: ports, pool, and who else has rules for packets. c may be a fresh one. */
 void doctor_net(struct doctor *d, const struct config *c);
+/* cmd_doctor.c: whether each service answers. */
+struct spx;
+void doctor_services(struct spx *s, struct doctor *d);
 /* Pure, for tests. Which chains of others drop what is forwarded, by the text of "nft list
  * chains": "ip filter FORWARD"; absent: none. */
 struct str doctor_forward_drop(struct arena *a, struct str chains);

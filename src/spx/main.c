@@ -241,6 +241,8 @@ static const struct spx_cmd root_cmds[] = {
     {.name = "doctor", .help = "Looks whether this host and its services are well, and says what to do.",
      .more = "A line each: ok, warning (works, but less well) or FAULT, with the cure. Exit status 1 when there is a fault.", .fn = cmd_doctor,
      OPTS(doctor_opts)},
+    {.name = "support-bundle", .args = "[FILE]", .help = "Gathers logs, state and versions in a tar file, with secrets removed.",
+     .more = "Guests' consoles, user data, identities and keys are left out. FILE must not be there yet.", .max_pos = 1, .fn = cmd_support_bundle},
     {.name = "bench", .help = "Figures of this cloud.", SUBS(bench_cmds)},
     {.name = "config", .help = "The configuration.", SUBS(config_cmds)},
     {.name = "profile", .help = "The AWS profile.", SUBS(profile_cmds)},
