@@ -86,8 +86,8 @@ def start():
             began = time.perf_counter()
             c.spx("up", "--detach")
             up.append(time.perf_counter() - began)
-            for s in c.spx_json("get", "nodes"):
-                assert s["status"] == "Ready", s
+            # Every service answered; that they are there is written a moment later.
+            cloud_lib.wait_for("the node is ready", lambda: all(s["status"] == "Ready" for s in c.spx_json("get", "nodes")))
             with open(os.path.join(c.run, "up.lock")) as f:
                 supervisor = int(f.read().split()[0])
             pids = {"spx up": supervisor, **pids_below(supervisor)}
