@@ -95,6 +95,7 @@ static bool release_terminated(struct step *s, const struct view_entry *e)
     struct instance rec = *REC(instance, e);
     rec.is_released = true;
     rec.terminated_ns = s->now_ns;
+    rec.imaging = STR(""); /* it is not started again, whatever becomes of the image */
     release_enis(s, &rec);
     release_volumes(s, &rec);
     give_back_capacity(s, &rec);

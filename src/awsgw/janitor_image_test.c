@@ -229,6 +229,7 @@ static void test_a_terminated_instance_fails_its_image(void **state)
     put_state(a, "terminated", 3);
     turn_until_idle();
     assert_true(instance(a)->is_released);
+    assert_str(instance(a)->imaging, ""); /* held by nothing any more */
 }
 
 static void test_a_volume_that_is_gone_fails_the_image_and_frees_the_instance(void **state)
