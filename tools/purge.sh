@@ -14,6 +14,9 @@ for a in "$@"; do
     *) die "unknown argument: $a" ;;
     esac
 done
+if [ ! -x "$spx" ] && [ -S /run/spinifex/state.sock ]; then
+    die 'services may be running, and there is no spx here that could stop them: make build'
+fi
 folders=("$(dirname "$config")" /var/cache/spinifex /root/.cache/spinifex)
 if [ -f "$config" ] && [ -x "$spx" ]; then
     folders+=("$("$spx" config get data_dir)" "$("$spx" config get run_dir)")

@@ -290,6 +290,23 @@ static int remove_networks(struct spx *s, struct err *err)
     return r < 0 ? err_context(err, r, "taking the networks away") : 0;
 }
 
+/* Services that systemd started, or nobody: their guests are shut down, they themselves are not
+ * ours to stop. */
+static int down_without_supervisor(struct spx *s, struct err *err)
+{
+    struct err e = ERR_INIT;
+    const char *sock = config_run_path(s->arena, s->cfg, "compute.sock");
+    bool is_up = spx_check_socket(sock, &e) == 0;
+    int r = is_up ? stop_guests_first(s, err) : 0;
+    if (r == 0) {
+        fputs(is_up ? "guests are stopped; 'spx up' did not start the services, so they go on: "
+                      "systemctl stop spinifex.target\n"
+                    : "no services of 'spx up' are running\n",
+              stderr);
+    }
+    return r;
+}
+
 int cmd_down(struct spx *s, struct err *err)
 {
     uint64_t seconds = 0;
@@ -306,8 +323,7 @@ int cmd_down(struct spx *s, struct err *err)
         if (lock >= 0) {
             close(lock);
         }
-        fputs("no services of 'spx up' are running\n", stderr);
-        return 0;
+        return down_without_supervisor(s, err);
     }
     if (lock != -EBUSY || pid <= 0) {
         return fail(err, lock, e.name, "%s", e.msg);

@@ -275,6 +275,10 @@ class D_Accounts(unittest.TestCase):
 class E_NothingIsLeft(unittest.TestCase):
     def test_terminated_instances_leave_nothing(self):
         g = Guest.launch()[0].ready()
+        # Services that systemd, or here the test, started: "spx down" shuts the guests down, which a package that is removed relies on.
+        said = cloud.spx("down").stderr
+        self.assertIn("guests are stopped", said)
+        self.assertEqual(g.state(), "stopped")
         root = g.describe()["BlockDeviceMappings"][0]["Ebs"]["VolumeId"]
         g.terminate()
         wait_for("volume gone", lambda: code_of(g.ec2.describe_volumes, VolumeIds=[root]) == "InvalidVolume.NotFound")

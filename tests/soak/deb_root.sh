@@ -37,7 +37,7 @@ X
 inside "$work/build" shared build
 
 echo "== $release: install, start, purge"
-base "$work/host" ca-certificates,systemd,iproute2,procps
+base "$work/host" ca-certificates,systemd,iproute2,procps,nftables
 cp "$work"/build/src/build-deb/*.deb "$work/host/root/spinifex.deb"
 cat >"$work/host/root/script.sh" <<'X'
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
@@ -68,8 +68,9 @@ apt-get purge -y -qq spinifex
 { find /etc /usr /opt -xdev \( -type f -o -type l \) ! -name ld.so.cache | sort; cat /etc/passwd /etc/group; } >/root/after
 diff /root/before /root/after
 [ ! -e /var/lib/spinifex ] && [ ! -e /etc/spinifex ]
-[ "$(nft list tables | grep -c spx || true)" = 0 ]
-[ "$(ip -br link | grep -c spx || true)" = 0 ]
+tables=$(nft list tables)
+links=$(ip -br link)
+[[ $tables != *spx* && $links != *spx* ]]
 echo 'nothing is left'
 X
 inside "$work/host" alone 'install, start, purge'
