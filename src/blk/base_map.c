@@ -89,6 +89,13 @@ int base_map_open(int fd, bool is_writer, struct base_map **ret, struct err *err
     if (n < 0) {
         return fail(err, (int)n, "ReadFailed", "the map of a base: %s", strerror(-(int)n));
     }
+    if (n == sizeof(h) && h.magic == MAGIC && h.version > VERSION && h.crc == head_crc(&h)) {
+        return fail(
+            err, -EINVAL, "NewerFormat",
+            "the map of a base has version %u, which a newer Spinifex wrote and this one "
+            "does not know: nothing was changed; install the newer one again",
+            h.version);
+    }
     if (n != sizeof(h) || h.magic != MAGIC || h.version != VERSION || h.crc != head_crc(&h) ||
         h.size == 0 || h.size > BLK_MAP_MAX_SIZE || h.size % BLK_PAGE != 0 ||
         h.is_complete > 1 || (uint64_t)st.st_size < file_size_of(h.size)) {

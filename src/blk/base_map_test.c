@@ -2,6 +2,7 @@
 
 #include "base/test.h"
 #include "blk/blk_cow.h"
+#include "crypto/crc.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -49,6 +50,32 @@ static void a_complete_base_has_everything(void **state)
     assert_true(base_map_has(m, 5));
     assert_false(base_map_has(m, 6));
     base_map_close(m);
+}
+
+/* Damage and the future are told apart: who reads "damaged" may throw away what is good. */
+static void a_newer_version_is_refused_as_such(void **state)
+{
+    AUTO_FD fd = memfd_create("base", MFD_CLOEXEC);
+    struct base_map *m = NULL;
+    struct err err = ERR_INIT;
+    uint8_t head[4096], after[4096];
+    uint32_t version = 7, zero = 0;
+    assert_int_equal(base_map_create(fd, 3 * MIB, true, NULL), 0);
+    assert_int_equal(pread(fd, head, sizeof(head), 0), sizeof(head));
+    memcpy(head + 8, &version, 4);
+    assert_int_equal(pwrite(fd, head, sizeof(head), 0), sizeof(head));
+    assert_int_equal(base_map_open(fd, true, &m, &err), -EINVAL);
+    assert_string_equal(err.name, "BadBaseMap"); /* the checksum does not fit */
+    memcpy(head + 12, &zero, 4);
+    uint32_t crc = (uint32_t)crc_add(CRC_32C, 0, str_n((const char *)head, sizeof(head)));
+    memcpy(head + 12, &crc, 4);
+    assert_int_equal(pwrite(fd, head, sizeof(head), 0), sizeof(head));
+    err_clear(&err);
+    assert_int_equal(base_map_open(fd, true, &m, &err), -EINVAL);
+    assert_string_equal(err.name, "NewerFormat");
+    assert_non_null(strstr(err.msg, "version 7"));
+    assert_int_equal(pread(fd, after, sizeof(after), 0), sizeof(after));
+    assert_memory_equal(head, after, sizeof(after));
 }
 
 static void a_damaged_word_says_absent(void **state)
@@ -104,6 +131,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_that_are_set_are_there_for_readers),
         cmocka_unit_test(a_complete_base_has_everything),
+        cmocka_unit_test(a_newer_version_is_refused_as_such),
         cmocka_unit_test(a_damaged_word_says_absent),
         cmocka_unit_test(a_damaged_head_is_refused),
     };

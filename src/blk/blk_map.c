@@ -148,6 +148,13 @@ bool map_journal_check(const void *buf, const uint8_t id[16])
     return true;
 }
 
+uint32_t map_super_newer(const struct map_super *s)
+{
+    struct map_super copy = *s;
+    bool is_sound = s->magic == SUPER_MAGIC && s->crc == crc_of(&copy, sizeof(copy), &copy.crc);
+    return is_sound && s->version > VERSION ? s->version : 0;
+}
+
 bool map_super_check(const struct map_super *s)
 {
     struct map_super copy = *s;

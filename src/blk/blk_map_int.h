@@ -161,6 +161,8 @@ MUST_CHECK int map_check(const struct map_page *p, uint32_t no, const uint8_t id
 void map_journal_seal(void *buf, unsigned n, uint64_t seq, const uint8_t id[16]);
 bool map_journal_check(const void *buf, const uint8_t id[16]);
 bool map_super_check(const struct map_super *s);
+uint32_t map_super_newer(
+    const struct map_super *s); /* its version, sound but not ours yet; or 0 */
 bool map_head_check(const struct map_head *h, struct err *err);
 bool map_states_check(const uint64_t *w, size_t n); /* no page in state 2 */
 /* What a volume of that many bytes has. */

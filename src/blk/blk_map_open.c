@@ -321,7 +321,13 @@ int map_open(int map_fd, int run_fd, const char *boot, struct fault_fs *fs, uint
     *m = (struct blk_map){.map_fd = map_fd, .run_fd = run_fd, .fs = fs};
     int rc = read_at(m, buf, MAP_PAGE, 0, err);
     const struct map_super *s = (const void *)buf;
-    if (rc == 0 && !map_super_check(s)) {
+    if (rc == 0 && map_super_newer(s) != 0) {
+        rc = fail(
+            err, -EINVAL, "NewerFormat",
+            "the map of a volume has version %u, which a newer Spinifex wrote and this one "
+            "does not know: nothing was changed; install the newer one again",
+            map_super_newer(s));
+    } else if (rc == 0 && !map_super_check(s)) {
         rc = bad(err, "its first page");
     }
     if (rc == 0) {

@@ -3,6 +3,7 @@
 #include "base/fault_sim.h"
 #include "base/test.h"
 #include "blk/blk_map_int.h"
+#include "crypto/crc.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -308,9 +309,32 @@ static void a_smaller_volume_is_refused_and_a_larger_one_grows(void **state)
     assert_int_equal(map_open(fd, -1, "boot", NULL, GIB, &m, &err), -EINVAL);
 }
 
+static void a_newer_version_is_refused_as_such(void **state)
+{
+    struct blk_map_opts o = {.size = GIB};
+    AUTO_FD fd = memfd_create("map", MFD_CLOEXEC);
+    struct blk_map *m = NULL;
+    struct err err = ERR_INIT;
+    struct map_super sup;
+    assert_int_equal(blk_map_create(fd, &o, NULL), 0);
+    assert_int_equal(pread(fd, &sup, sizeof(sup), 0), sizeof(sup));
+    sup.version = 9;
+    assert_int_equal(pwrite(fd, &sup, sizeof(sup), 0), sizeof(sup));
+    assert_int_equal(map_open(fd, -1, "boot", NULL, GIB, &m, &err), -EINVAL);
+    assert_string_equal(err.name, "BadMap"); /* the checksum does not fit */
+    sup.crc = 0;
+    sup.crc = (uint32_t)crc_add(CRC_32C, 0, str_n((const char *)&sup, sizeof(sup)));
+    assert_int_equal(pwrite(fd, &sup, sizeof(sup), 0), sizeof(sup));
+    err_clear(&err);
+    assert_int_equal(map_open(fd, -1, "boot", NULL, GIB, &m, &err), -EINVAL);
+    assert_string_equal(err.name, "NewerFormat");
+    assert_non_null(strstr(err.msg, "version 9"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_newer_version_is_refused_as_such),
         cmocka_unit_test(every_durable_page_has_its_own_place),
         cmocka_unit_test(maps_that_cannot_be_are_refused),
         cmocka_unit_test(the_largest_volume_costs_only_what_is_touched),

@@ -37,12 +37,16 @@ int vol_meta_load(struct vb *vb, struct arena *a, struct str id, struct volume_m
     }
     bool is_known =
         str_eqc(ret->layout, VOLUME_LAYOUT_RAW) || str_eqc(ret->layout, VOLUME_LAYOUT_MAPPED);
-    return str_eq(ret->id, id) && is_known && ret->size > 0
+    if (!str_eq(ret->id, id) || ret->size == 0) {
+        return fail(err, -EIO, "VolumeDamaged",
+                    "the description of %.*s is that of another volume", STR_ARG(id));
+    }
+    return is_known
                ? 0
-               : fail(err, -EIO, "VolumeDamaged",
-                      "the description of %.*s is that of another volume, or of a layout that "
-                      "is not known",
-                      STR_ARG(id));
+               : fail(err, -EIO, "NewerFormat",
+                      "%.*s has the layout \"%.*s\", which a newer Spinifex wrote and this "
+                      "one does not know: install the newer one again",
+                      STR_ARG(id), STR_ARG(ret->layout));
 }
 
 int vol_meta_save(struct vb *vb, const struct volume_meta *m, struct err *err)
