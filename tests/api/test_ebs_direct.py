@@ -73,6 +73,8 @@ class Base(unittest.TestCase):
         cfg = botocore.config.Config(parameter_validation=False)
         self.ebs, self.other = cloud.client("ebs"), cloud.client("ebs", "two")
         self.raw = cloud.client("ebs", config=cfg)
+        # As SDKs are made: a 503 of a machine that is busy, or of a service that just came back, is tried again.
+        self.patient = cloud.client("ebs", config=botocore.config.Config(retries={"max_attempts": 8, "mode": "standard"}))
         self.ec2 = cloud.client("ec2")
 
     def drop(self, snapshot):
@@ -98,7 +100,7 @@ class Base(unittest.TestCase):
     def make(self, blocks, size=1, **kw):
         s = self.start(size, **kw)
         for i, data in blocks.items():
-            self.put(s, i, data)
+            self.put(s, i, data, ebs=self.patient)
         self.complete(s, blocks, Checksum=linear(blocks), ChecksumAlgorithm="SHA256", ChecksumAggregationMethod="LINEAR")
         return s
 
