@@ -8,8 +8,6 @@ import statistics
 import subprocess
 import time
 
-import cloud as cloud_lib
-
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 TICK_US = 1e6 / os.sysconf("SC_CLK_TCK")
 rows = []
@@ -77,6 +75,7 @@ class Nginx:
     """Serves <folder>/nginx-root over TLS and takes files by WebDAV."""
 
     def __init__(self, folder, cert, key):
+        import cloud as cloud_lib  # here: bench/block needs no client of AWS
         self.port = cloud_lib.free_port()
         self.root = os.path.join(folder, "nginx-root")
         os.makedirs(self.root)

@@ -24,8 +24,9 @@ import tempfile
 import time
 
 here = os.path.dirname(os.path.abspath(__file__))
-MIB, GIB = 1 << 20, 1 << 30
-rows, args = [], None
+sys.path.insert(0, os.path.join(here, ".."))
+from lib import GIB, MIB, Row, rows  # noqa: E402
+args = None
 
 # name: read percent, block, depth, jobs, sequential, flushed
 PATTERNS = {
@@ -62,27 +63,6 @@ def cpu_ns(pid):
         except FileNotFoundError:
             pass
     return total
-
-
-class Row:
-    """One figure: a value of each round, beside a target; can_tell: whether this machine can judge it."""
-
-    def __init__(self, name, unit, values, target=None, is_max=True, note="", can_tell=True):
-        self.name, self.unit, self.target, self.note = name, unit, target, note
-        self.value, self.low, self.high = statistics.median(values), min(values), max(values)
-        self.sign = "<=" if is_max else ">="
-        self.ok = None if target is None or not can_tell else (self.value <= target if is_max else self.value >= target)
-        rows.append(self)
-        print(self.text(), flush=True)
-
-    def text(self):
-        word = {True: "ok", False: "NOT REACHED", None: "cannot tell"}[self.ok]
-        target = "" if self.target is None else f"  {self.sign} {self.target:g} {word}"
-        return f"{self.name:52} {self.value:12,.2f} {self.unit:9} [{self.low:,.2f} - {self.high:,.2f}]{target}  {self.note}"
-
-    def json(self):
-        return {"name": self.name, "value": round(self.value, 3), "unit": self.unit, "target": self.target, "ok": self.ok,
-                "range": [round(self.low, 3), round(self.high, 3)], "note": self.note}
 
 
 class Host:

@@ -35,8 +35,6 @@ struct str zone_id(const struct gw *gw, struct arena *a)
     }
     struct str zone = zone_name(gw);
     char letter = zone.n > 0 ? zone.p[zone.n - 1] : 'a';
-    char tail[] = {'-', 'a', 'z',
-                   letter >= 'a' && letter <= 'i' ? (char)(letter - 'a' + '1') : '1'};
-    put(id, sizeof(id), &n, str_n(tail, sizeof(tail)));
-    return arena_str_dup(a, str_n(id, n));
+    int index = letter >= 'a' && letter <= 'z' ? letter - 'a' + 1 : 1;
+    return arena_fmt(a, "%.*s-az%d", (int)n, id, index);
 }

@@ -112,8 +112,8 @@ static int check_addresses(struct spx *s, struct nl *nl, const struct nl_link *l
     return what ? fail(err, -EINVAL, "BadRange", "%s", what) : 0;
 }
 
-static int check_link(struct spx *s, struct nl *nl, const struct pool_lan *lan,
-                      struct nl_link *ret, struct err *err)
+static int check_link(struct nl *nl, const struct pool_lan *lan, struct nl_link *ret,
+                      struct err *err)
 {
     static const uint8_t none[6] = {0};
     int r = nl_link_get(nl, lan->uplink, ret, err);
@@ -128,7 +128,6 @@ static int check_link(struct spx *s, struct nl *nl, const struct pool_lan *lan,
     } else if (!ret->is_up || !ret->has_carrier) {
         what = ret->is_up ? "has no carrier: is the cable in?" : "is down";
     }
-    (void)s;
     return what ? fail(err, -ENETDOWN, "BadUplink", "%s %s", lan->uplink, what) : 0;
 }
 
@@ -265,7 +264,7 @@ int cmd_network_lan(struct spx *s, struct err *err)
     r = r ? r : spx_config(s, err);
     r = r ? r : spx_need_root(s, err);
     r = r ? r : nl_open(&nl, err);
-    r = r ? r : check_link(s, nl, &lan, &link, err);
+    r = r ? r : check_link(nl, &lan, &link, err);
     if (!r && !lan.gateway) {
         lan.gateway = default_gateway(lan.uplink);
     }
